@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 # What the model is, and which arguments it needs, where MODEL does not say.
 MODEL ?=
 ARGS ?=
-TINY_ARGS := --dtype bfloat16 --enforce-eager --max-model-len 8192 \
-	--kv-cache-memory-bytes 268435456 --max-num-seqs 16
+TINY_ARGS := --dtype float32 --enforce-eager --max-model-len 8192 \
+	--kv-cache-memory-bytes 268435456 --max-num-seqs 16 --trust-request-mm-kwargs
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VLLM_NO_USAGE_STATS := 1
