@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Submitting decodes to the media pool, and collecting what became of them.
+
+The processor and the vision-chunk parser both decode through here; each brings an
+error factory, because only the caller knows what the client calls the item.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from vllm.exceptions import VLLMError, VLLMUnprocessableEntityError
+
+from . import metrics
+from .base import MediaRef
+from .executor import submit_decode
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class MediaItemRef:
+    """A ref and what the client can know it by."""
+
+    modality: str
+    index: int
+    """Position among the request's items of `modality`."""
+    ref: MediaRef
+
+
+class DecodeJob(NamedTuple):
+    """A decode that was submitted."""
+
+    item: MediaItemRef
+    future: "Future[None]"
+
+
+ErrorFactory: TypeAlias = Callable[[MediaItemRef, Exception], Exception]
+"""Makes the error to raise for an item from what its decoder raised, its cause."""
+
+
+def media_decode_error(item: MediaItemRef, error: Exception) -> Exception:
+    """The error that tells a client which item could not be decoded (HTTP 422).
+
+    It names no parameter: an `audio_url` and an `input_audio` are both "audio" by
+    now. Errors that are not the item's fault come back as they are.
+    """
+    if isinstance(error, (VLLMError, ImportError, MemoryError)):
+        return error
+    made = VLLMUnprocessableEntityError(
+        f"Failed to decode {item.modality} at index {item.index}: {error}"
+    )
+    made.__cause__ = error
+    return made
+
+
+def decode_item(item: MediaItemRef, timer: metrics.DecodeTimer | None = None) -> None:
+    """Decode one item here and now, and count the outcome. Not on the event loop.
+
+    Raises:
+        Exception: Whatever the decoder raises, unchanged.
+    """
+    if timer is None:
+        timer = metrics.DecodeTimer(item.modality)
+    try:
+        with timer:
+            ran = item.ref.settle()
+    except BaseException:
+        metrics.count_item(item.modality, metrics.FAILED)
+        raise
+    outcome = metrics.DECODED if ran else metrics.SHARED
+    metrics.count_item(item.modality, outcome)
+
+
+def submit_media_decodes(items: Iterable[MediaItemRef], jobs: list[DecodeJob]) -> None:
+    """Submit a decode for each item. Any thread; never blocks.
+
+    Each job is in `jobs` as soon as it is submitted, so that whoever owns the list
+    can drain it even where a later submission fails.
+    """
+    for item in items:
+        jobs.append(_submit(item))
+
+
+def _submit(item: MediaItemRef) -> DecodeJob:
+    timer = metrics.DecodeTimer(item.modality)
+    try:
+        future = submit_decode(item.modality, lambda: decode_item(item, timer))
+    except BaseException:
+        timer.dropped()
+        raise
+    future.add_done_callback(lambda f: timer.dropped() if f.cancelled() else None)
+    return DecodeJob(item, future)
+
+
+def drain_media_decodes(jobs: Sequence[DecodeJob]) -> None:
+    """Wait until no job runs any more, whatever became of it."""
+    # `wait` would wait for a dropped job until a thread comes by it in the queue.
+    wait([job.future for job in jobs if not job.future.done()])
+
+
+async def drain_media_decodes_async(jobs: Sequence[DecodeJob]) -> None:
+    """`drain_media_decodes` for the event loop.
+
+    Cancelled, however often, it goes on waiting and raises CancelledError at the
+    end: the threads use the payloads until then.
+    """
+    await drain_futures_async([job.future for job in jobs])
+
+
+async def drain_futures_async(
+    futures: Sequence["Future"], *, drop_unstarted: bool = False
+) -> None:
+    """Wait for all of `futures`, also through cancellation, which is raised after.
+
+    Args:
+        futures: Work on executors.
+        drop_unstarted: Cancel what has not begun when this is cancelled.
+    """
+    pending = {asyncio.wrap_future(f) for f in futures if not f.done()}
+    cancelled: asyncio.CancelledError | None = None
+    while pending:
+        try:
+            done, pending = await asyncio.wait(pending)
+        except asyncio.CancelledError as e:
+            # `wait` leaves what it waits for alone when it is cancelled.
+            cancelled = e
+            if drop_unstarted:
+                for future in futures:
+                    future.cancel()
+            continue
+        for ended in done:
+            # Looked at, or asyncio would log it as never retrieved.
+            if not ended.cancelled():
+                ended.exception()
+    if cancelled is not None:
+        try:
+            raise cancelled
+        finally:
+            # A frame that refers to the error it raises is a cycle, which would keep
+            # the request's payloads until the garbage collector runs.
+            del cancelled
+
+
+def collect_media_decodes(
+    jobs: Sequence[DecodeJob], make_error: ErrorFactory = media_decode_error
+) -> None:
+    """Wait for every job, then raise for the first in request order that failed.
+
+    Blocks: for a thread that may wait.
+    """
+    drain_media_decodes(jobs)
+    _raise_first_failure(jobs, make_error)
+
+
+async def collect_media_decodes_async(
+    jobs: Sequence[DecodeJob], make_error: ErrorFactory = media_decode_error
+) -> None:
+    """`collect_media_decodes` for the event loop, draining through cancellation."""
+    await drain_media_decodes_async(jobs)
+    _raise_first_failure(jobs, make_error)
+
+
+def _raise_first_failure(jobs: Sequence[DecodeJob], make_error: ErrorFactory) -> None:
+    for item, future in jobs:
+        error = future.exception()
+        if isinstance(error, Exception):
+            raise make_error(item, error)
+        if error is not None:
+            raise error

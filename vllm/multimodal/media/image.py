@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images: the header is read at once, the pixels when they are wanted."""
+
+import os
+import uuid
+from io import BytesIO
+
+from PIL import Image, UnidentifiedImageError
+
+import vllm.envs as envs
+from vllm.multimodal.image import normalize_image
+from vllm.upstream.multimodal.media import image as upstream
+
+from .base import DecodeSpec, MediaRef, decode_base64, digest_chunks
+
+ImageEmbeddingMediaIO = upstream.ImageEmbeddingMediaIO
+
+_ICO = b"\0\0\1\0"
+
+
+class ImageMediaIO(upstream.ImageMediaIO):
+    """Decodes an image to `PIL.Image.Image`, upright and in `image_mode`.
+
+    Args:
+        image_mode: The Pillow mode of the result; None keeps the file's own.
+        rgba_background_color: What shows through where a transparent image is
+            decoded to RGB; three integers in [0, 255], white by default.
+    """
+
+    def get_decode_spec(self) -> DecodeSpec:
+        return self._decode_spec(
+            ImageMediaIO,
+            {k: v for k, v in self.kwargs.items() if k != "rgba_background_color"},
+            image_mode=self.image_mode,
+            rgba_background_color=self.rgba_background_color,
+        )
+
+    def load_bytes(self, data: bytes) -> Image.Image:
+        """The image, fully decoded.
+
+        Raises:
+            ValueError: It is no image, is broken, or has more pixels than
+                `VLLM_MAX_IMAGE_PIXELS`.
+        """
+        try:
+            return self._decode(_open(data))
+        except (OSError, UnidentifiedImageError, SyntaxError) as e:
+            raise ValueError(f"Failed to load image: {e}") from e
+
+    def _decode(self, image: Image.Image) -> Image.Image:
+        image = normalize_image(image)
+        image.load()
+        return self._convert_image_mode(image)
+
+    def load_bytes_ref(self, data: bytes) -> MediaRef[Image.Image]:
+        """A ref to the image in `data`, its header read and no pixel decoded.
+
+        Costs the header, and one sha256 of `data` unless an EXIF ImageID stands
+        for it.
+
+        Raises:
+            ValueError: The header tells of more pixels than
+                `VLLM_MAX_IMAGE_PIXELS`. A header that can't be read raises
+                nothing here but fails `decode()`.
+        """
+        spec = self.get_decode_spec()
+        if data.startswith(_ICO):
+            # Pillow decodes an icon to open it, so even its size has to wait.
+            return MediaRef(lambda: self.load_bytes(data), data, spec)
+        try:
+            image = _open(data)
+        except _TooLarge:
+            raise
+        except Exception:
+            # Whatever is wrong with it is told where other broken images are:
+            # by the decode, which fails in the same way.
+            return MediaRef(lambda: self.load_bytes(data), data, spec)
+        decode = _HeldImageDecode(self, data, image)
+        return MediaRef(decode, data, spec, key=_exif_key(image, spec))
+
+    def load_base64_ref(self, media_type: str, data: str) -> MediaRef[Image.Image]:
+        # Pillow goes by the content, so `media_type` identifies nothing.
+        return self.load_bytes_ref(decode_base64(data))
+
+
+class _TooLarge(ValueError):
+    """More pixels than this server decodes."""
+
+
+class _HeldImageDecode:
+    """Decodes the image whose header has been read already.
+
+    An image object that failed halfway may not start over cleanly, so each attempt
+    after the first opens the bytes anew.
+    """
+
+    def __init__(self, io: ImageMediaIO, data: bytes, image: Image.Image) -> None:
+        self._io = io
+        self._data = data
+        self._image: Image.Image | None = image
+
+    def __call__(self) -> Image.Image:
+        image, self._image = self._image, None
+        if image is None:
+            return self._io.load_bytes(self._data)
+        try:
+            return self._io._decode(image)
+        except (OSError, UnidentifiedImageError, SyntaxError) as e:
+            raise ValueError(f"Failed to load image: {e}") from e
+
+
+def _open(data: bytes) -> Image.Image:
+    """The image with its header read. `_TooLarge` where it tells of too many pixels."""
+    try:
+        image = Image.open(BytesIO(data))
+    except Image.DecompressionBombError as e:
+        # Pillow has a limit of its own, above which it reads no header.
+        raise _TooLarge(f"Image is too large: {e}") from e
+    width, height = image.size
+    limit = envs.VLLM_MAX_IMAGE_PIXELS
+    if 0 < limit < width * height:
+        raise _TooLarge(
+            f"Image dimensions {width}x{height} ({width * height} pixels) exceed "
+            f"the maximum of {limit} pixels. Set VLLM_MAX_IMAGE_PIXELS to increase "
+            "this limit."
+        )
+    return image
+
+
+def _exif_key(image: Image.Image, spec: DecodeSpec) -> bytes | None:
+    """The identity that the file claims by its EXIF ImageID, or None.
+
+    Never rasterizes, and never raises.
+    """
+    if os.environ.get("VLLM_TRUST_EXIF_IMAGE_ID", "1") == "0":
+        return None
+    # Pillow looks for a PNG's EXIF behind the pixels, and decodes them to get there.
+    if image.format == "PNG" and "exif" not in image.info:
+        return None
+    try:
+        image_id = _as_uuid(image.getexif().get(Image.ExifTags.Base.ImageID))
+    except Exception:
+        # Broken EXIF says nothing of the picture, which may still be fine.
+        return None
+    if image_id is None:
+        return None
+    # The first chunk keeps an ID apart from a payload of the same 16 bytes.
+    return digest_chunks((b"exif-image-id", image_id.bytes, spec.canonical_bytes()))
+
+
+def _as_uuid(value: object) -> uuid.UUID | None:
+    """A UUID from what EXIF can hold: text, in a file; the object, in memory."""
+    if isinstance(value, uuid.UUID):
+        return value
+    if isinstance(value, bytes):
+        value = value.rstrip(b"\0").decode("ascii")
+    if isinstance(value, str):
+        try:
+            return uuid.UUID(value.strip())
+        except ValueError:
+            return None
+    return None
