@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The renderer: processing that leaves the mm worker while media decode.
+
+Every renderer of the release derives from its `BaseRenderer`, so that is amended in
+place.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+from vllm import envs
+from vllm.logger import init_logger
+from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY, metrics
+from vllm.multimodal.media.decode import drain_futures_async
+from vllm.multimodal.parse import parse_mm_uuids
+from vllm.multimodal.processing import BaseMultiModalProcessor, ProcessorInputs
+from vllm.multimodal.processing.processor import MultiModalApplyState
+from vllm.upstream.renderers import base as upstream
+from vllm.utils.torch_utils import set_default_torch_num_threads
+from vllm_lazy_media.amend import Amends
+from vllm_lazy_media.status import describe
+
+logger = init_logger(__name__)
+
+_T = TypeVar("_T")
+
+
+class PreparedMultimodal(NamedTuple):
+    """A request that is ready for its processor."""
+
+    processor: BaseMultiModalProcessor
+    inputs: ProcessorInputs
+    timing_ctx: Any
+
+
+class _BaseRenderer(
+    Amends,
+    target=upstream.BaseRenderer,
+    replaces=("__init__", "_process_multimodal", "_validate_mm_uuids"),
+):
+    def __init__(self, config: Any, tokenizer: Any) -> None:
+        _BaseRenderer.released.__init__(self, config, tokenizer)
+        # The release keeps its async variant, which blocks the mm worker from end to
+        # end, on the instance. Under a name of its own it is the fallback; the
+        # method below shows in its place.
+        self._process_multimodal_blocking_async = vars(self).pop(
+            "_process_multimodal_async"
+        )
+        if self.model_config.supports_multimodal_inputs:
+            metrics.set_model_name(str(self.model_config.served_model_name))
+            # A connector that can't work should stop the server from starting.
+            MEDIA_CONNECTOR_REGISTRY.check(envs.VLLM_MEDIA_CONNECTOR)
+            logger.info_once("%s", describe())
+
+    def _validate_mm_uuids(
+        self, mm_data: Any, mm_data_items: Any, mm_uuid_items: Any
+    ) -> None:
+        # The release iterates over the items, which would decode them.
+        raw = {
+            modality: [items.get_raw(i) for i in range(len(items))]
+            for modality, items in mm_data_items.items()
+        }
+        _BaseRenderer.released._validate_mm_uuids(self, mm_data, raw, mm_uuid_items)
+
+    def _prepare_multimodal_inputs(
+        self,
+        prompt: list[int],
+        mm_data: Mapping[str, Any],
+        mm_uuids: Mapping[str, Any] | None,
+        mm_processor_kwargs: Mapping[str, object] | None,
+        media_io_kwargs: Mapping[str, Mapping[str, object]] | None,
+        *,
+        skip_mm_cache: bool,
+    ) -> PreparedMultimodal:
+        """What both ways of processing begin with. Decodes nothing."""
+        processor = self.get_mm_processor()
+        request_id = f"renderer{self.api_process_rank}-mm-{self._mm_req_counter.inc(1)}"
+        items = processor.info.parse_mm_data(mm_data)
+        inputs = ProcessorInputs(
+            prompt,
+            items,
+            self._process_mm_uuids(
+                mm_data, items, parse_mm_uuids(mm_uuids), request_id
+            ),
+            hf_processor_mm_kwargs=mm_processor_kwargs or {},
+            media_io_kwargs=media_io_kwargs or {},
+            cache=(
+                self._mm_processor_only_cache
+                if skip_mm_cache
+                else self._mm_processor_cache
+            ),
+        )
+        timing_ctx = self._mm_timing_registry.get(request_id)
+        return PreparedMultimodal(processor, inputs, timing_ctx)
+
+    def _process_multimodal(
+        self,
+        prompt: list[int],
+        mm_data: Mapping[str, Any],
+        mm_uuids: Mapping[str, Any] | None,
+        mm_processor_kwargs: Mapping[str, object] | None,
+        media_io_kwargs: Mapping[str, Mapping[str, object]] | None = None,
+        *,
+        skip_mm_cache: bool = False,
+    ) -> upstream.MultiModalInput:
+        """Process a request's media in one go, waiting for its decodes here."""
+        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(
+            prompt,
+            mm_data,
+            mm_uuids,
+            mm_processor_kwargs,
+            media_io_kwargs,
+            skip_mm_cache=skip_mm_cache,
+        )
+        with set_default_torch_num_threads():
+            mm_inputs = processor.apply(inputs, timing_ctx)
+        self.update_mm_cache_stats()
+        return mm_inputs
+
+    async def _process_multimodal_async(
+        self,
+        prompt: list[int],
+        mm_data: Mapping[str, Any],
+        mm_uuids: Mapping[str, Any] | None,
+        mm_processor_kwargs: Mapping[str, object] | None,
+        media_io_kwargs: Mapping[str, Mapping[str, object]] | None = None,
+        *,
+        skip_mm_cache: bool = False,
+    ) -> upstream.MultiModalInput:
+        """Process a request's media in two steps on the mm worker, which is free for
+        other requests while the media pool decodes.
+
+        Cancelled, it lets the step or the decodes that are running come to their end,
+        lets go of the media, and raises CancelledError.
+        """
+        args = (prompt, mm_data, mm_uuids, mm_processor_kwargs, media_io_kwargs)
+        if not self.get_mm_processor().supports_two_phase_apply:
+            return await self._process_multimodal_blocking_async(
+                *args, skip_mm_cache=skip_mm_cache
+            )
+        async with await self._begin_multimodal(args, skip_mm_cache) as state:
+            await state.wait_decodes_async()
+            return await _run_to_end(
+                self._mm_executor.submit(self._apply_phase2, state)
+            )
+
+    async def _begin_multimodal(
+        self, args: tuple, skip_mm_cache: bool
+    ) -> MultiModalApplyState:
+        phase1 = self._mm_executor.submit(self._apply_phase1, args, skip_mm_cache)
+        try:
+            return await _run_to_end(phase1)
+        except asyncio.CancelledError:
+            # Nobody else knows of the state that it may have made.
+            if not phase1.cancelled() and phase1.exception() is None:
+                await phase1.result().aclose()
+            raise
+        finally:
+            # A future refers to its error, and that to this frame: a cycle, which
+            # would keep the payloads until the garbage collector runs.
+            del phase1
+
+    def _apply_phase1(self, args: tuple, skip_mm_cache: bool) -> MultiModalApplyState:
+        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(
+            *args, skip_mm_cache=skip_mm_cache
+        )
+        with set_default_torch_num_threads():
+            return processor.apply_phase1(inputs, timing_ctx)
+
+    def _apply_phase2(self, state: MultiModalApplyState) -> upstream.MultiModalInput:
+        with set_default_torch_num_threads():
+            mm_inputs = self.get_mm_processor().apply_phase2(state)
+        self.update_mm_cache_stats()
+        return mm_inputs
+
+
+async def _run_to_end(future: "Future[_T]") -> _T:
+    """The result of work on an executor, which is not left alone while it runs.
+
+    Cancelled, it drops work that has not begun and waits for work that has, then
+    raises CancelledError.
+    """
+    try:
+        await drain_futures_async([future], drop_unstarted=True)
+        return future.result()
+    finally:
+        # As in `_begin_multimodal`.
+        del future
