@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real server for all serving tests: starting it costs more than the tests do."""
+
+import zlib
+
+import pytest
+
+from tiny import media, models
+from tiny.http import MediaServer
+from tiny.server import ServeProcess
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "serving" in item.path.parts:
+            item.add_marker(pytest.mark.serving)
+
+
+@pytest.fixture(scope="session")
+def media_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("media")
+
+
+@pytest.fixture(scope="session")
+def server(media_dir):
+    with ServeProcess(models.build_omni(), media_dir=media_dir) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def web():
+    with MediaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def client(server):
+    return server.openai()
+
+
+@pytest.fixture
+def unique(request):
+    """A number that no other test has, so that nothing is in the cache by chance."""
+    return zlib.crc32(request.node.nodeid.encode()) % 1_000_000
+
+
+def image_part(url):
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def video_part(url):
+    return {"type": "video_url", "video_url": {"url": url}}
+
+
+def audio_part(url):
+    return {"type": "audio_url", "audio_url": {"url": url}}
+
+
+def image_data(seed, width=320, height=240):
+    return media.data_url(media.jpeg(width, height, seed=seed), "image/jpeg")
+
+
+def video_data(seed, audio=False):
+    video = media.video(320, 240, 1, 15, seed=seed, audio=audio)
+    return media.data_url(video, "video/mp4")
+
+
+def audio_data(seed):
+    return media.data_url(media.audio_wav(1, 16000, 1, seed=seed), "audio/wav")
+
+
+def ask(client, *parts, **kwargs):
+    """The answer to one chat request of one token with `parts` before a question."""
+    content = [*parts, {"type": "text", "text": "What is this?"}]
+    return client.chat.completions.create(
+        model="tiny",
+        messages=[{"role": "user", "content": content}],
+        max_tokens=1,
+        temperature=0,
+        **kwargs,
+    )
