@@ -13,7 +13,6 @@ ARGS ?=
 TINY_ARGS := --dtype float32 --enforce-eager --max-model-len 8192 \
 	--kv-cache-memory-bytes 268435456 --max-num-seqs 16 --trust-request-mm-kwargs
 
-export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VLLM_NO_USAGE_STATS := 1
 export DO_NOT_TRACK := 1
 # The torch wheel is large, and slow connections are no error.
