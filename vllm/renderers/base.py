@@ -70,9 +70,9 @@ class _BaseRenderer(
         mm_data: Mapping[str, Any],
         mm_uuids: Mapping[str, Any] | None,
         mm_processor_kwargs: Mapping[str, object] | None,
-        media_io_kwargs: Mapping[str, Mapping[str, object]] | None,
+        media_io_kwargs: Mapping[str, Mapping[str, object]] | None = None,
         *,
-        skip_mm_cache: bool,
+        skip_mm_cache: bool = False,
     ) -> PreparedMultimodal:
         """What both ways of processing begin with. Decodes nothing."""
         processor = self.get_mm_processor()
@@ -96,60 +96,40 @@ class _BaseRenderer(
         return PreparedMultimodal(processor, inputs, timing_ctx)
 
     def _process_multimodal(
-        self,
-        prompt: list[int],
-        mm_data: Mapping[str, Any],
-        mm_uuids: Mapping[str, Any] | None,
-        mm_processor_kwargs: Mapping[str, object] | None,
-        media_io_kwargs: Mapping[str, Mapping[str, object]] | None = None,
-        *,
-        skip_mm_cache: bool = False,
+        self, *args: Any, **kwargs: Any
     ) -> upstream.MultiModalInput:
-        """Process a request's media in one go, waiting for its decodes here."""
-        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(
-            prompt,
-            mm_data,
-            mm_uuids,
-            mm_processor_kwargs,
-            media_io_kwargs,
-            skip_mm_cache=skip_mm_cache,
-        )
+        """Process a request's media in one go, waiting for its decodes here.
+
+        Takes what `_prepare_multimodal_inputs` does.
+        """
+        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(*args, **kwargs)
         with set_default_torch_num_threads():
             mm_inputs = processor.apply(inputs, timing_ctx)
         self.update_mm_cache_stats()
         return mm_inputs
 
     async def _process_multimodal_async(
-        self,
-        prompt: list[int],
-        mm_data: Mapping[str, Any],
-        mm_uuids: Mapping[str, Any] | None,
-        mm_processor_kwargs: Mapping[str, object] | None,
-        media_io_kwargs: Mapping[str, Mapping[str, object]] | None = None,
-        *,
-        skip_mm_cache: bool = False,
+        self, *args: Any, **kwargs: Any
     ) -> upstream.MultiModalInput:
         """Process a request's media in two steps on the mm worker, which is free for
         other requests while the media pool decodes.
 
-        Cancelled, it lets the step or the decodes that are running come to their end,
-        lets go of the media, and raises CancelledError.
+        Takes what `_prepare_multimodal_inputs` does. Cancelled, it lets the step or
+        the decodes that are running come to their end, lets go of the media, and
+        raises CancelledError.
         """
-        args = (prompt, mm_data, mm_uuids, mm_processor_kwargs, media_io_kwargs)
         if not self.get_mm_processor().supports_two_phase_apply:
-            return await self._process_multimodal_blocking_async(
-                *args, skip_mm_cache=skip_mm_cache
-            )
-        async with await self._begin_multimodal(args, skip_mm_cache) as state:
+            return await self._process_multimodal_blocking_async(*args, **kwargs)
+        async with await self._begin_multimodal(args, kwargs) as state:
             await state.wait_decodes_async()
             return await _run_to_end(
                 self._mm_executor.submit(self._apply_phase2, state)
             )
 
     async def _begin_multimodal(
-        self, args: tuple, skip_mm_cache: bool
+        self, args: tuple, kwargs: dict[str, Any]
     ) -> MultiModalApplyState:
-        phase1 = self._mm_executor.submit(self._apply_phase1, args, skip_mm_cache)
+        phase1 = self._mm_executor.submit(self._apply_phase1, args, kwargs)
         try:
             return await _run_to_end(phase1)
         except asyncio.CancelledError:
@@ -162,10 +142,10 @@ class _BaseRenderer(
             # would keep the payloads until the garbage collector runs.
             del phase1
 
-    def _apply_phase1(self, args: tuple, skip_mm_cache: bool) -> MultiModalApplyState:
-        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(
-            *args, skip_mm_cache=skip_mm_cache
-        )
+    def _apply_phase1(
+        self, args: tuple, kwargs: dict[str, Any]
+    ) -> MultiModalApplyState:
+        processor, inputs, timing_ctx = self._prepare_multimodal_inputs(*args, **kwargs)
         with set_default_torch_num_threads():
             return processor.apply_phase1(inputs, timing_ctx)
 
