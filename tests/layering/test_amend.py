@@ -16,7 +16,9 @@ WHERE = f"{__name__}.Items"
 
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
+    # Other tests of this process may have imported the tree, which has its records.
     before = list(records)
+    records.clear()
     yield
     records[:] = before
 
