@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -288,3 +289,18 @@ def test_processes_are_summed(tmp_path: Path) -> None:
     }
     got = {name: float(samples.get(name, "nan")) for name in expected}
     assert got == expected, json.dumps(samples, indent=1)
+
+
+def test_forked_process_counts_on() -> None:
+    held = metrics.EncodedBytes(1)  # so that this process has its thread
+    metrics.EncodedBytes.settle()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that would wait for the parent's thread
+        before = metrics._encoded_bytes.labels(metrics._model_name)._value.get()
+        more = metrics.EncodedBytes(1000)
+        metrics.EncodedBytes.settle()
+        after = metrics._encoded_bytes.labels(metrics._model_name)._value.get()
+        os._exit(0 if more and after - before == 1000 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    del held
