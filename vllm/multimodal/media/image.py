@@ -3,6 +3,8 @@
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 
 from PIL import Image, UnidentifiedImageError
@@ -42,10 +44,8 @@ class ImageMediaIO(upstream.ImageMediaIO):
             ValueError: It is no image, is broken, or has more pixels than
                 `VLLM_MAX_IMAGE_PIXELS`.
         """
-        try:
+        with _failing_as_value_error():
             return self._decode(_open(data))
-        except (OSError, UnidentifiedImageError, SyntaxError) as e:
-            raise ValueError(f"Failed to load image: {e}") from e
 
     def _decode(self, image: Image.Image) -> Image.Image:
         image = normalize_image(image)
@@ -103,10 +103,17 @@ class _HeldImageDecode:
         image, self._image = self._image, None
         if image is None:
             return self._io.load_bytes(self._data)
-        try:
+        with _failing_as_value_error():
             return self._io._decode(image)
-        except (OSError, UnidentifiedImageError, SyntaxError) as e:
-            raise ValueError(f"Failed to load image: {e}") from e
+
+
+@contextmanager
+def _failing_as_value_error() -> Iterator[None]:
+    """What Pillow raises for a broken image, as the ValueError that vLLM knows."""
+    try:
+        yield
+    except (OSError, UnidentifiedImageError, SyntaxError) as e:
+        raise ValueError(f"Failed to load image: {e}") from e
 
 
 def _open(data: bytes) -> Image.Image:
