@@ -22,16 +22,19 @@ from tests.harness import (
     process,
     process_async,
     ref_of,
+    result_of,
     same,
     turns,
     video_bytes,
     wait_for,
 )
 from tiny import media
-from vllm import envs
 from vllm.exceptions import VLLMUnprocessableEntityError
 from vllm.multimodal.media import AudioMediaIO, ImageMediaIO, VideoMediaIO
 from vllm.multimodal.media import base as media_base
+from vllm.multimodal.media.admission import decoded_size
+from vllm.multimodal.media.executor import decode_thread_count
+from vllm.multimodal.media.flights import decode_flights
 from vllm.renderers.base import BaseRenderer
 
 IMAGE = data_part("image", image_bytes(), "image/jpeg")
@@ -114,7 +117,7 @@ async def test_requests_overtake_many_videos(renderer: BaseRenderer) -> None:
     tasks = [
         asyncio.ensure_future(process_async(renderer, {"video": [ref]})) for ref in refs
     ]
-    for decoder in videos[: envs.VLLM_MEDIA_LOADING_THREAD_COUNT]:
+    for decoder in videos[: decode_thread_count()]:
         await wait_for(decoder.began)
     made = await chat_async(renderer, IMAGE)
     assert made["mm_placeholders"]["image"]
@@ -127,10 +130,14 @@ async def test_requests_overtake_many_videos(renderer: BaseRenderer) -> None:
 
 
 async def test_later_request_fills_the_cache_meanwhile(renderer: BaseRenderer) -> None:
+    # One item by the client's word, and two payloads, so there is no decode to share.
     held, other = decoder_of("image", held=True), decoder_of("image")
-    task = start(renderer, "image", held)
+    uuids = {"image": ["same"]}
+    data = {"image": [held.ref(b"one encoding")]}
+    task = asyncio.ensure_future(process_async(renderer, data, uuids))
     await wait_for(held.began)
-    first = await process_async(renderer, {"image": [other.ref(payload("image"))]})
+    data = {"image": [other.ref(b"another")]}
+    first = await process_async(renderer, data, uuids)
     held.go.set()
     second = await task
     assert second["prompt_token_ids"] == first["prompt_token_ids"]
@@ -165,6 +172,159 @@ async def test_without_a_cache(uncached_renderer: BaseRenderer) -> None:
     assert (await chat_async(uncached_renderer, IMAGE))["mm_placeholders"]["image"]
     video.go.set()
     assert (await task)["mm_kwargs"]["video"] != [None]
+
+
+# --- Single flight ----------------------------------------------------------------
+
+
+async def test_requests_for_one_new_item_decode_it_once(
+    renderer: BaseRenderer, processed: list[int]
+) -> None:
+    decoders = [decoder_of("video", held=True) for _ in range(16)]
+    tasks = [start(renderer, "video", decoder) for decoder in decoders]
+    await wait_for(decoders[0].began)
+    await phase1_of_all(renderer)
+    decoders[0].go.set()
+    made = await asyncio.gather(*tasks)
+    assert [decoder.calls for decoder in decoders] == [1] + [0] * 15
+    # Processed once as well: the others find it in the cache by then.
+    assert processed == [1]
+    assert len({tuple(one["prompt_token_ids"]) for one in made}) == 1
+
+
+async def test_one_decode_without_a_cache(uncached_renderer: BaseRenderer) -> None:
+    decoders = [decoder_of("image", held=True) for _ in range(4)]
+    tasks = [start(uncached_renderer, "image", decoder) for decoder in decoders]
+    await wait_for(decoders[0].began)
+    await phase1_of_all(uncached_renderer)
+    decoders[0].go.set()
+    first, *others = await asyncio.gather(*tasks)
+    assert [decoder.calls for decoder in decoders] == [1, 0, 0, 0]
+    assert all(same(plain(first), plain(other)) for other in others)
+
+
+async def test_each_requester_gets_the_error(renderer: BaseRenderer) -> None:
+    decoders = [Decoder(error=ValueError("broken"), held=True) for _ in range(3)]
+    first, *others = decoders
+    tasks = [start(renderer, "image", first)]
+    # The same item in another place: each error names its own request's index.
+    good = decoder_of("image", 7)
+    tasks += [
+        asyncio.ensure_future(
+            process_async(
+                renderer,
+                {"image": [good.ref(payload("image", 7)), d.ref(payload("image"))]},
+            )
+        )
+        for d in others
+    ]
+    await wait_for(first.began)
+    await phase1_of_all(renderer)
+    first.go.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(error) for error in outcomes] == [
+        "Failed to decode image at index 0: broken",
+        "Failed to decode image at index 1: broken",
+        "Failed to decode image at index 1: broken",
+    ]
+    assert [decoder.calls for decoder in decoders] == [1, 0, 0]
+    # It is not remembered.
+    good = decoder_of("image")
+    assert await process_async(renderer, {"image": [good.ref(payload("image"))]})
+
+
+async def test_a_cancelled_requester_leaves_the_decode_to_the_others(
+    renderer: BaseRenderer,
+) -> None:
+    blockers = [decoder_of("image", n, held=True) for n in range(decode_thread_count())]
+    busy = start(renderer, "image", *blockers)
+    for blocker in blockers:
+        await wait_for(blocker.began)
+    wanted = [Decoder(result_of("image", 9)) for _ in range(2)]
+    tasks = [
+        asyncio.ensure_future(
+            process_async(renderer, {"image": [d.ref(payload("image", 9))]})
+        )
+        for d in wanted
+    ]
+    await phase1_of_all(renderer)
+    first, second = tasks
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        # At once: its decode has not begun, and so there is nothing to wait for.
+        await first
+    for blocker in blockers:
+        blocker.go.set()
+    await busy
+    assert (await second)["mm_kwargs"]["image"] != [None]
+    # By the decoder of the one that was cancelled: it came first.
+    assert [d.calls for d in wanted] == [1, 0]
+
+
+async def phase1_of_all(renderer: BaseRenderer) -> None:
+    """Returns when the requests started so far have been through phase 1."""
+    await turns()
+    await asyncio.wrap_future(renderer._mm_executor.submit(lambda: None))
+    await turns()
+
+
+@pytest.fixture
+def processed(renderer: BaseRenderer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with each call of the HF processor, from now on."""
+    calls: list[int] = []
+    cls: Any = type(renderer.get_mm_processor())
+    released = cls._call_hf_processor
+
+    def counting(*args: Any) -> Any:
+        calls.append(1)
+        return released(*args)
+
+    monkeypatch.setattr(cls, "_call_hf_processor", counting)
+    return calls
+
+
+# --- The memory bound -------------------------------------------------------------
+
+
+async def test_a_burst_holds_no_more_than_the_bound(
+    renderer: BaseRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = decoded_size(result_of("video"))
+    admission = decode_flights._admission
+    monkeypatch.setattr(admission, "limit", 2 * size)
+    decoders = [decoder_of("video", seed) for seed in range(8)]
+    highest = watch_highest(monkeypatch)
+    worker = threading.Event()
+    tasks = [
+        asyncio.ensure_future(
+            process_async(renderer, {"video": [d.ref(payload("video", seed))]})
+        )
+        for seed, d in enumerate(decoders)
+    ]
+    await turns()
+    # The one mm worker is behind: phase 1 of all is over, phase 2 of none has begun.
+    blocked = renderer._mm_executor.submit(worker.wait, PATIENCE)
+    for decoder in decoders[:2]:
+        await wait_for(decoder.ended)
+    worker.set()
+    await asyncio.gather(*tasks)
+    assert blocked.done()
+    assert [d.calls for d in decoders] == [1] * 8
+    assert size <= max(highest) <= 2 * size + decode_thread_count() * size
+    assert admission.held == 0
+
+
+def watch_highest(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    admission = decode_flights._admission
+    seen: list[int] = []
+    released = admission.end
+
+    def end(decode: Any, size: int) -> None:
+        released(decode, size)
+        seen.append(admission.held)
+
+    monkeypatch.setattr(admission, "end", end)
+    return seen
 
 
 # --- Cancellation -----------------------------------------------------------------

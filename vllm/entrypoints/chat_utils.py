@@ -20,9 +20,11 @@ from vllm.multimodal.media import (
 )
 from vllm.multimodal.media.decode import (
     DecodeJob,
+    DecodeRequest,
     MediaItemRef,
     collect_media_decodes,
     collect_media_decodes_async,
+    leave_media_decodes,
     submit_media_decodes,
 )
 from vllm.upstream.entrypoints import chat_utils as upstream
@@ -176,7 +178,10 @@ async def _nth_with_uuid(fetch: _SharedFetch, position: int, uuid: str | None) -
 
 
 def _submit_vision_chunk_decodes(
-    items: Sequence[Any], modality_order: Sequence[str], jobs: list[DecodeJob]
+    items: Sequence[Any],
+    modality_order: Sequence[str],
+    jobs: list[DecodeJob],
+    scope: object,
 ) -> None:
     counts: dict[str, int] = {}
     refs = []
@@ -185,15 +190,16 @@ def _submit_vision_chunk_decodes(
         counts[modality] = index + 1
         if isinstance(item, MediaRef) and not item.is_decoded:
             refs.append(MediaItemRef(modality, index, item))
-    submit_media_decodes(refs, jobs)
+    submit_media_decodes(refs, jobs, DecodeRequest(scope))
 
 
 async def _predecode_vision_chunk_items(
-    items: Sequence[Any], modality_order: Sequence[str]
+    items: Sequence[Any], modality_order: Sequence[str], scope: object = None
 ) -> None:
     """Decode the refs among `items` on the media pool, all at once.
 
     On the event loop. Cancelled, it waits for the decodes that run all the same.
+    Requests of one `scope` share the decodes of equal items.
 
     Raises:
         VLLMUnprocessableEntityError: For the first item that could not be decoded.
@@ -201,9 +207,14 @@ async def _predecode_vision_chunk_items(
     """
     jobs: list[DecodeJob] = []
     try:
-        _submit_vision_chunk_decodes(items, modality_order, jobs)
+        _submit_vision_chunk_decodes(items, modality_order, jobs, scope)
     finally:
-        await collect_media_decodes_async(jobs)
+        try:
+            await collect_media_decodes_async(jobs)
+        finally:
+            # The memory bound does not see what the request goes on to hold: nothing
+            # tells when it has done with its chunks.
+            leave_media_decodes(jobs)
 
 
 class _AsyncMultiModalItemTracker(
@@ -230,7 +241,9 @@ class _AsyncMultiModalItemTracker(
                 raise result
             resolved.append(result)
         await _predecode_vision_chunk_items(
-            [item for item, _uuid in resolved], self._modality_order["vision_chunk"]
+            [item for item, _uuid in resolved],
+            self._modality_order["vision_chunk"],
+            self.mm_processor,
         )
         return resolved
 
@@ -253,9 +266,14 @@ def _resolve_vision_chunk_items(
     jobs: list[DecodeJob] = []
     items = [item for item, _uuid in vision_chunk_items]
     try:
-        _submit_vision_chunk_decodes(items, vision_chunks_modality_order, jobs)
+        _submit_vision_chunk_decodes(
+            items, vision_chunks_modality_order, jobs, mm_processor
+        )
     finally:
-        collect_media_decodes(jobs)
+        try:
+            collect_media_decodes(jobs)
+        finally:
+            leave_media_decodes(jobs)
     decoded = [
         (_decoded_chunk_item(item, modality), uuid)
         for (item, uuid), modality in zip(

@@ -163,7 +163,7 @@ async def _run_to_end(future: "Future[_T]") -> _T:
     raises CancelledError.
     """
     try:
-        await drain_futures_async([future], drop_unstarted=True)
+        await drain_futures_async([future], future.cancel)
         return future.result()
     finally:
         # As in `_begin_multimodal`.

@@ -232,6 +232,37 @@ async def test_data_urls(fetch: Fetch, prefix: str, media_type: str) -> None:
     assert await fetch_bytes(fetch, MediaConnector(), url) == b"payload"
 
 
+async def test_base64_is_decoded_once_for_two_decoders(
+    fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+    released = base.decode_base64
+
+    def decode(text: str) -> bytes:
+        texts.append(text)
+        return released(text)
+
+    for module in (base, connector):
+        monkeypatch.setattr(module, "decode_base64", decode)
+    data = video(64, 48, seconds=1, fps=8, audio=True)
+    decoders = (VideoMediaIO(ImageMediaIO()), AudioMediaIO())
+    url = data_url(data, "video/mp4")
+    refs = await fetch(MediaConnector(), "fetch_video_and_audio", url, *decoders)
+    assert len(texts) == 1
+    # One object, not only equal ones.
+    assert refs[0].data is refs[1].data
+    apart = [io.load_bytes_ref(data).key for io in decoders]
+    assert [ref.key for ref in refs] == apart
+
+
+async def test_text_that_a_decoder_reads_reaches_each_as_it_is(fetch: Fetch) -> None:
+    frames = ",".join(base64.b64encode(jpeg(16, 16, n)).decode() for n in range(2))
+    url = f"data:video/jpeg;base64,{frames}"
+    decoders = [VideoMediaIO(ImageMediaIO()) for _ in range(2)]
+    refs = await fetch(MediaConnector(), "fetch_video_and_audio", url, *decoders)
+    assert [len(ref.decode()[0]) for ref in refs] == [2, 2]
+
+
 async def test_media_type_of_a_data_url_reaches_the_decoder(fetch: Fetch) -> None:
     frames = ",".join(base64.b64encode(jpeg(16, 16, n)).decode() for n in range(2))
     url = f"data:video/JPEG;x=y;base64,{frames}"

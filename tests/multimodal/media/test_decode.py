@@ -18,7 +18,7 @@ from vllm.exceptions import (
     VLLMValidationError,
 )
 from vllm.multimodal.media import ImageMediaIO, MediaRef
-from vllm.multimodal.media import decode as decode_module
+from vllm.multimodal.media import flights as flights_module
 from vllm.multimodal.media.decode import (
     DecodeJob,
     MediaItemRef,
@@ -31,6 +31,7 @@ from vllm.multimodal.media.decode import (
     media_decode_error,
     submit_media_decodes,
 )
+from vllm.multimodal.media.flights import decode_flights
 
 PATIENCE = 60
 
@@ -119,25 +120,42 @@ def test_jobs_submitted_before_a_failure_can_be_drained(
     monkeypatch: pytest.MonkeyPatch, gates: Callable[..., Gate]
 ) -> None:
     gate = gates()
-    original = decode_module.submit_decode
-    count = 0
-
-    def submit(modality: str, decode: Callable[[], Any]) -> Future:
-        nonlocal count
-        count += 1
-        if count == 3:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        return original(modality, decode)
-
-    monkeypatch.setattr(decode_module, "submit_decode", submit)
+    refuse_all_but_the_first(monkeypatch)
     jobs: list[DecodeJob] = []
-    decodes = [gate, lambda: "media", lambda: "never", lambda: "never"]
+    decodes = [gate, lambda: "never", lambda: "never"]
     with pytest.raises(RuntimeError, match="after shutdown"):
         submit_media_decodes((item(d, n) for n, d in enumerate(decodes)), jobs)
-    assert [job.item.index for job in jobs] == [0, 1]
+    assert [job.item.index for job in jobs] == [0]
     gate.go.set()
     drain_media_decodes(jobs)
-    assert [job.item.ref.is_decoded for job in jobs] == [True, True]
+    assert jobs[0].item.ref.is_decoded
+
+
+def test_a_job_that_is_refused_after_it_waited_fails(
+    monkeypatch: pytest.MonkeyPatch, gates: Callable[..., Gate]
+) -> None:
+    gate = gates()
+    refuse_all_but_the_first(monkeypatch)
+    monkeypatch.setattr(decode_flights._admission, "threads", 1)
+    jobs = submitted(gate, lambda: "never")
+    gate.go.set()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        collect_media_decodes(jobs, lambda _, error: error)
+    assert jobs[0].item.ref.is_decoded and not jobs[1].item.ref.is_decoded
+
+
+def refuse_all_but_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool takes one decode, and ends."""
+    original = flights_module.submit_decode
+    taken: list[str] = []
+
+    def submit(modality: str, decode: Callable[[], Any]) -> Future:
+        if taken:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        taken.append(modality)
+        return original(modality, decode)
+
+    monkeypatch.setattr(flights_module, "submit_decode", submit)
 
 
 def test_a_failing_iterable_leaves_what_was_submitted() -> None:
@@ -275,7 +293,7 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadPoolExecutor]:
     """A lane of one thread, which ends when the test says so."""
     with ThreadPoolExecutor(1) as pool:
         monkeypatch.setattr(
-            decode_module, "submit_decode", lambda _, decode: pool.submit(decode)
+            flights_module, "submit_decode", lambda _, decode: pool.submit(decode)
         )
         yield pool
 
@@ -373,9 +391,12 @@ async def test_cancellation_may_drop_what_has_not_begun(
     running, waiting = gates(), gates()
     with ThreadPoolExecutor(1) as pool:
         futures = [pool.submit(running), pool.submit(waiting)]
-        draining = asyncio.ensure_future(
-            drain_futures_async(futures, drop_unstarted=drop)
-        )
+
+        def drop_unstarted() -> None:
+            if drop:
+                futures[1].cancel()
+
+        draining = asyncio.ensure_future(drain_futures_async(futures, drop_unstarted))
         assert await asyncio.to_thread(running.began.wait, PATIENCE)
         await turns()
         draining.cancel()
@@ -396,5 +417,5 @@ async def test_cancellation_may_drop_what_has_not_begun(
 async def test_nothing_is_dropped_without_cancellation() -> None:
     with ThreadPoolExecutor(1) as pool:
         futures = [pool.submit(str, n) for n in range(3)]
-        await drain_futures_async(futures, drop_unstarted=True)
+        await drain_futures_async(futures, lambda: pytest.fail("not cancelled"))
     assert [future.result() for future in futures] == ["0", "1", "2"]

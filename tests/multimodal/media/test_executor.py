@@ -7,8 +7,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from vllm import envs
-from vllm.multimodal.media.executor import global_thread_pool, submit_decode
+from vllm.multimodal.media.executor import (
+    decode_thread_count,
+    global_thread_pool,
+    submit_decode,
+)
 
 PATIENCE = 60
 
@@ -26,7 +29,7 @@ def blocked() -> Iterator[Callable[[str], list[Future]]]:
             started.release()
             go.wait(PATIENCE)
 
-        threads = envs.VLLM_MEDIA_LOADING_THREAD_COUNT
+        threads = decode_thread_count()
         made = [submit_decode(modality, wait) for _ in range(threads)]
         futures.extend(made)
         for _ in range(threads):

@@ -16,9 +16,8 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from vllm import envs
 from vllm.multimodal.media import DecodeSpec, MediaRef, metrics
-from vllm.multimodal.media import decode as decode_module
+from vllm.multimodal.media import flights as flights_module
 from vllm.multimodal.media.decode import (
     DecodeJob,
     MediaItemRef,
@@ -26,6 +25,7 @@ from vllm.multimodal.media.decode import (
     drain_media_decodes,
     submit_media_decodes,
 )
+from vllm.multimodal.media.executor import decode_thread_count
 from vllm.v1.metrics.prometheus import unregister_vllm_metrics
 
 PATIENCE = 60
@@ -108,7 +108,7 @@ def test_cached_items_are_not_timed(model: str) -> None:
 
 
 def test_running_and_waiting_decodes_are_told_apart(model: str) -> None:
-    threads = envs.VLLM_MEDIA_LOADING_THREAD_COUNT
+    threads = decode_thread_count()
     began = threading.Semaphore(0)
     go = threading.Event()
 
@@ -127,7 +127,7 @@ def test_running_and_waiting_decodes_are_told_apart(model: str) -> None:
         assert value(model, "decodes_running") == threads
         assert value(model, "decodes_waiting") == 3
         # Given up before it began.
-        assert jobs[-1].future.cancel()
+        assert jobs[-1].cancel()
         assert value(model, "decodes_waiting") == 2
     finally:
         go.set()
@@ -146,7 +146,7 @@ def test_failed_decodes_and_submissions_leave_the_gauges_level(
     def refuse(*args: object) -> Future:
         raise RuntimeError("shut down")
 
-    monkeypatch.setattr(decode_module, "submit_decode", refuse)
+    monkeypatch.setattr(flights_module, "submit_decode", refuse)
     with pytest.raises(RuntimeError):
         submit_media_decodes([item(MediaRef(fail, b"x"))], [])
     assert value(model, "decodes_running") == 0
@@ -226,6 +226,7 @@ def test_help_and_type_are_told() -> None:
         "items_total": "counter",
         "decode_seconds": "histogram",
         "encoded_bytes": "gauge",
+        "decoded_bytes": "gauge",
         "decodes_running": "gauge",
         "decodes_waiting": "gauge",
     }.items():

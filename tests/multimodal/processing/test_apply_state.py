@@ -19,9 +19,9 @@ from tests.harness import (
     turns,
     wait_for,
 )
-from vllm import envs
 from vllm.exceptions import VLLMUnprocessableEntityError
 from vllm.multimodal.media import MediaRef
+from vllm.multimodal.media.executor import decode_thread_count
 from vllm.multimodal.parse import MultiModalDataParser
 from vllm.multimodal.processing import ProcessorInputs, apply_state
 from vllm.multimodal.processing.apply_state import MultiModalApplyState
@@ -139,7 +139,7 @@ async def test_waiting_is_not_cut_short_by_cancellation() -> None:
 @pytest.fixture
 def busy_lane() -> Iterator[list[Decoder]]:
     """Decodes of another request that take every thread there is for images."""
-    decoders = [held_image() for _ in range(envs.VLLM_MEDIA_LOADING_THREAD_COUNT)]
+    decoders = [held_image() for _ in range(decode_thread_count())]
     state = submitted(*decoders)
     for decoder in decoders:
         assert decoder.began.wait(PATIENCE)

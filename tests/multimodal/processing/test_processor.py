@@ -22,7 +22,8 @@ from tests.harness import (
 )
 from vllm.exceptions import VLLMUnprocessableEntityError
 from vllm.multimodal.media import MediaRef
-from vllm.multimodal.media import decode as decode_module
+from vllm.multimodal.media import flights as flights_module
+from vllm.multimodal.media.flights import decode_flights
 from vllm.multimodal.processing import processor as processor_module
 from vllm.multimodal.processing.apply_state import MultiModalApplyState
 from vllm.renderers.base import BaseRenderer
@@ -36,8 +37,8 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[MultiModalApplyState]:
     made: list[MultiModalApplyState] = []
 
     class Recorded(MultiModalApplyState):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
             made.append(self)
 
     monkeypatch.setattr(processor_module, "MultiModalApplyState", Recorded)
@@ -141,15 +142,39 @@ def test_phase1_waits_for_nothing(renderer: BaseRenderer) -> None:
 
 
 def test_a_miss_becomes_a_hit(renderer: BaseRenderer) -> None:
+    # One item in the cache, by the client's word, and two payloads: nothing to share.
+    uuids = {"image": ["same"]}
     ref, decoder = ref_of("image")
-    other, other_decoder = ref_of("image")
-    with phase1(renderer, {"image": [ref]}) as state:
+    other = decoder_of("image")
+    with phase1(renderer, {"image": [ref]}, uuids=uuids) as state:
         state.wait_decodes()
-        filled = apply(renderer, {"image": [other]})
+        filled = apply(renderer, {"image": [other.ref(b"as new")]}, uuids=uuids)
         made = renderer.get_mm_processor().apply_phase2(state)
-    assert (decoder.calls, other_decoder.calls) == (1, 1)
+    assert (decoder.calls, other.calls) == (1, 1)
+    assert missing_kwargs(filled, "image") == [False]
     assert missing_kwargs(made, "image") == [True]
     assert made["prompt_token_ids"] == filled["prompt_token_ids"]
+
+
+def test_a_miss_is_shared_until_its_request_ends(renderer: BaseRenderer) -> None:
+    ref, decoder = ref_of("image")
+    later, later_decoder = ref_of("image")
+    with phase1(renderer, {"image": [ref]}) as state:
+        state.wait_decodes()
+        # It is decoded, and not yet in the cache.
+        apply(renderer, {"image": [later]})
+        made = renderer.get_mm_processor().apply_phase2(state)
+    assert (decoder.calls, later_decoder.calls) == (1, 0)
+    assert missing_kwargs(made, "image") == [True]
+    renderer.clear_mm_cache()
+    apply(renderer, {"image": [ref_of("image")[0]]})
+
+
+def test_flights_end_with_their_requests(renderer: BaseRenderer) -> None:
+    for data in (refs(), refs(), refs(2)):
+        in_phases(renderer, data)
+    assert decode_flights._open == {}
+    assert decode_flights._admission.held == 0
 
 
 def test_an_evicted_hit_is_decoded_late(renderer: BaseRenderer) -> None:
@@ -381,7 +406,7 @@ def test_after_an_error_in_phase1(
     monkeypatch: pytest.MonkeyPatch,
     run: Any,
 ) -> None:
-    submit = decode_module.submit_decode
+    submit = flights_module.submit_decode
     submissions: list[str] = []
 
     def submit_one(modality: str, decode: Any) -> Any:
@@ -392,7 +417,7 @@ def test_after_an_error_in_phase1(
 
     ref, decoder = ref_of("image")
     with monkeypatch.context() as patch:
-        patch.setattr(decode_module, "submit_decode", submit_one)
+        patch.setattr(flights_module, "submit_decode", submit_one)
         with pytest.raises(RuntimeError, match="no thread left"):
             run(renderer, {"image": [ref, ref_of("image", 1)[0]]})
     (state,) = states

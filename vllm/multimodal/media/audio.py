@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from vllm.upstream.multimodal.media import audio as upstream
 
-from .base import DecodeSpec, MediaRef, decode_base64
+from .base import DecodeSpec, MediaRef
 
 AudioEmbeddingMediaIO = upstream.AudioEmbeddingMediaIO
 
@@ -35,11 +35,14 @@ class AudioMediaIO(upstream.AudioMediaIO):
         self._validate_encoded_size(len(data))
         return super().load_bytes_ref(data)
 
+    def reads_base64_text(self, media_type: str) -> bool:
+        return False
+
     def load_base64_ref(self, media_type: str, data: str) -> MediaRef[_Audio]:
         # The text tells the size, to within the two bytes that padding can hide, so
         # what is too large need not be decoded to say so.
         self._validate_encoded_size(len(data) // 4 * 3 - 2)
-        return self.load_bytes_ref(decode_base64(data))
+        return super().load_base64_ref(media_type, data)
 
     def load_file_ref(self, filepath: Path) -> MediaRef[_Audio]:
         # Asked first, so that what is too large is not read either.

@@ -304,6 +304,14 @@ class MediaRef(Generic[_T]):
         """
         return self._wrap(self._decode, self._payload, self._spec, self._key)
 
+    def share_decode(self, other: "MediaRef[_T]") -> None:
+        """Decode as `other` does, whose key is the same, and keep one's own bytes.
+
+        Forks of this ref are left as they are. The caller has to be the only one who
+        uses this ref; cheap on any thread.
+        """
+        self._decode = other._live_decode()
+
     def release(self) -> None:
         """Let go of the bytes and of the decode closure. Idempotent.
 
@@ -397,13 +405,21 @@ class MediaIO(upstream.MediaIO[_T]):
         """A ref to `data`. Costs one sha256 of it; decodes nothing."""
         return MediaRef(partial(self.load_bytes, data), data, self.get_decode_spec())
 
-    def load_base64_ref(self, media_type: str, data: str) -> MediaRef[_T]:
-        """A ref to base64 text.
+    def reads_base64_text(self, media_type: str) -> bool:
+        """Whether `load_base64` makes more of the text than the bytes that it stands
+        for, given `media_type`.
 
-        `load_base64` may read `media_type`, so that is part of the identity here.
-        A subclass to which it means nothing decodes the text and calls
-        `load_bytes_ref`, and so gives the same key whatever way the bytes came.
+        Where it does not, the text is decoded once for all decoders that share it, and
+        the key is the same whatever way the bytes came. True by default, which is
+        right for any subclass.
         """
+        return True
+
+    def load_base64_ref(self, media_type: str, data: str) -> MediaRef[_T]:
+        """A ref to base64 text. Where that is read as text, `media_type` is part of
+        the identity."""
+        if not self.reads_base64_text(media_type):
+            return self.load_bytes_ref(decode_base64(data))
         return MediaRef(
             partial(self.load_base64, media_type, data),
             data.encode(),

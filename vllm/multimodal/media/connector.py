@@ -12,7 +12,7 @@ from vllm import envs
 from vllm.connections import HTTPConnection, global_http_connection
 from vllm.upstream.multimodal.media import connector as upstream
 
-from .base import MediaIO, MediaRef
+from .base import MediaIO, MediaRef, decode_base64
 from .connector_registry import MediaConnectorRegistry
 
 merge_media_io_kwargs = upstream.merge_media_io_kwargs
@@ -51,7 +51,10 @@ class _SharedPayloadIO:
         return tuple(io.load_bytes_ref(data) for io in self._media_ios)
 
     def load_base64_ref(self, media_type: str, data: str) -> tuple[MediaRef, ...]:
-        return tuple(io.load_base64_ref(media_type, data) for io in self._media_ios)
+        if any(io.reads_base64_text(media_type) for io in self._media_ios):
+            # Such a decoder may want the text, or may refuse it; each sees to itself.
+            return tuple(io.load_base64_ref(media_type, data) for io in self._media_ios)
+        return self.load_bytes_ref(decode_base64(data))
 
     def load_file_ref(self, filepath: Path) -> tuple[MediaRef, ...]:
         return self.load_bytes_ref(filepath.read_bytes())

@@ -8,34 +8,15 @@ error factory, because only the caller knows what the client calls the item.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from vllm.exceptions import VLLMError, VLLMUnprocessableEntityError
 
 from . import metrics
-from .base import MediaRef
-from .executor import submit_decode
+from .admission import DecodeRequest
+from .flights import DecodeJob, MediaItemRef, decode_flights
 
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class MediaItemRef:
-    """A ref and what the client can know it by."""
-
-    modality: str
-    index: int
-    """Position among the request's items of `modality`."""
-    ref: MediaRef
-
-
-class DecodeJob(NamedTuple):
-    """A decode that was submitted."""
-
-    item: MediaItemRef
-    future: "Future[None]"
-
+__all__ = ["DecodeJob", "DecodeRequest", "MediaItemRef"]
 
 ErrorFactory: TypeAlias = Callable[[MediaItemRef, Exception], Exception]
 """Makes the error to raise for an item from what its decoder raised, its cause."""
@@ -56,16 +37,14 @@ def media_decode_error(item: MediaItemRef, error: Exception) -> Exception:
     return made
 
 
-def decode_item(item: MediaItemRef, timer: metrics.DecodeTimer | None = None) -> None:
+def decode_item(item: MediaItemRef) -> None:
     """Decode one item here and now, and count the outcome. Not on the event loop.
 
     Raises:
         Exception: Whatever the decoder raises, unchanged.
     """
-    if timer is None:
-        timer = metrics.DecodeTimer(item.modality)
     try:
-        with timer:
+        with metrics.DecodeTimer(item.modality):
             ran = item.ref.settle()
     except BaseException:
         metrics.count_item(item.modality, metrics.FAILED)
@@ -74,25 +53,35 @@ def decode_item(item: MediaItemRef, timer: metrics.DecodeTimer | None = None) ->
     metrics.count_item(item.modality, outcome)
 
 
-def submit_media_decodes(items: Iterable[MediaItemRef], jobs: list[DecodeJob]) -> None:
+def submit_media_decodes(
+    items: Iterable[MediaItemRef],
+    jobs: list[DecodeJob],
+    request: DecodeRequest | None = None,
+    *,
+    urgent: bool = False,
+) -> None:
     """Submit a decode for each item. Any thread; never blocks.
 
     Each job is in `jobs` as soon as it is submitted, so that whoever owns the list
-    can drain it even where a later submission fails.
+    can drain it even where a later submission fails. It is the owner, too, who calls
+    each job's `leave()` once the decoded media are not needed any more.
+
+    Args:
+        items: What to decode, by refs that belong to the caller alone.
+        jobs: Where the jobs go.
+        request: Whose items they are; a new one by default, that shares no decode.
+        urgent: Let them begin whatever is held already: for the mm worker.
     """
+    if request is None:
+        request = DecodeRequest()
     for item in items:
-        jobs.append(_submit(item))
+        jobs.append(decode_flights.board(item, request, urgent=urgent))
 
 
-def _submit(item: MediaItemRef) -> DecodeJob:
-    timer = metrics.DecodeTimer(item.modality)
-    try:
-        future = submit_decode(item.modality, lambda: decode_item(item, timer))
-    except BaseException:
-        timer.dropped()
-        raise
-    future.add_done_callback(lambda f: timer.dropped() if f.cancelled() else None)
-    return DecodeJob(item, future)
+def leave_media_decodes(jobs: Iterable[DecodeJob]) -> None:
+    """Give each job's share of the memory bound back. Any thread; never blocks."""
+    for job in jobs:
+        job.leave()
 
 
 def drain_media_decodes(jobs: Sequence[DecodeJob]) -> None:
@@ -104,20 +93,26 @@ def drain_media_decodes(jobs: Sequence[DecodeJob]) -> None:
 async def drain_media_decodes_async(jobs: Sequence[DecodeJob]) -> None:
     """`drain_media_decodes` for the event loop.
 
-    Cancelled, however often, it goes on waiting and raises CancelledError at the
-    end: the threads use the payloads until then.
+    Cancelled, however often, it drops what has not begun, goes on waiting for what
+    has, because threads use the payloads until then, and raises CancelledError at
+    the end.
     """
-    await drain_futures_async([job.future for job in jobs])
+
+    def drop_unstarted() -> None:
+        for job in jobs:
+            job.cancel()
+
+    await drain_futures_async([job.future for job in jobs], drop_unstarted)
 
 
 async def drain_futures_async(
-    futures: Sequence["Future"], *, drop_unstarted: bool = False
+    futures: Sequence["Future"], drop_unstarted: Callable[[], object]
 ) -> None:
     """Wait for all of `futures`, also through cancellation, which is raised after.
 
     Args:
         futures: Work on executors.
-        drop_unstarted: Cancel what has not begun when this is cancelled.
+        drop_unstarted: Called when this is cancelled, to give up what has not begun.
     """
     pending = {asyncio.wrap_future(f) for f in futures if not f.done()}
     cancelled: asyncio.CancelledError | None = None
@@ -127,9 +122,7 @@ async def drain_futures_async(
         except asyncio.CancelledError as e:
             # `wait` leaves what it waits for alone when it is cancelled.
             cancelled = e
-            if drop_unstarted:
-                for future in futures:
-                    future.cancel()
+            drop_unstarted()
             continue
         for ended in done:
             # Looked at, or asyncio would log it as never retrieved.
@@ -164,9 +157,9 @@ async def collect_media_decodes_async(
 
 
 def _raise_first_failure(jobs: Sequence[DecodeJob], make_error: ErrorFactory) -> None:
-    for item, future in jobs:
-        error = future.exception()
+    for job in jobs:
+        error = job.future.exception()
         if isinstance(error, Exception):
-            raise make_error(item, error)
+            raise make_error(job.item, error)
         if error is not None:
             raise error

@@ -13,7 +13,7 @@ import vllm.envs as envs
 from vllm.multimodal.image import normalize_image
 from vllm.upstream.multimodal.media import image as upstream
 
-from .base import DecodeSpec, MediaRef, decode_base64, digest_chunks
+from .base import DecodeSpec, MediaRef, digest_chunks
 
 ImageEmbeddingMediaIO = upstream.ImageEmbeddingMediaIO
 
@@ -78,9 +78,9 @@ class ImageMediaIO(upstream.ImageMediaIO):
         decode = _HeldImageDecode(self, data, image)
         return MediaRef(decode, data, spec, key=_exif_key(image, spec))
 
-    def load_base64_ref(self, media_type: str, data: str) -> MediaRef[Image.Image]:
+    def reads_base64_text(self, media_type: str) -> bool:
         # Pillow goes by the content, so `media_type` identifies nothing.
-        return self.load_bytes_ref(decode_base64(data))
+        return False
 
 
 class _TooLarge(ValueError):

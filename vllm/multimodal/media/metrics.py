@@ -50,6 +50,13 @@ _encoded_bytes = Gauge(
     multiprocess_mode="livesum",
     registry=None,
 )
+_decoded_bytes = Gauge(
+    "vllm:mm_media_decoded_bytes",
+    "Decoded media that requests hold now, in bytes.",
+    ["model_name"],
+    multiprocess_mode="livesum",
+    registry=None,
+)
 _decodes_running = Gauge(
     "vllm:mm_media_decodes_running",
     "Media decodes running now.",
@@ -69,6 +76,7 @@ _METRICS: Final = (
     _items,
     _decode_seconds,
     _encoded_bytes,
+    _decoded_bytes,
     _decodes_running,
     _decodes_waiting,
 )
@@ -104,7 +112,8 @@ def count_item(modality: str, outcome: str) -> None:
 
 class DecodeTimer:
     """Follows one decode from submission to its end. Each method is called once,
-    `dropped` in place of the other two where the decode never begins."""
+    `dropped` in place of the other two where the decode never begins; `hold` is for
+    a decode whose result counts, and may be called again with the negative size."""
 
     __slots__ = ("_modality", "_model", "_timer")
 
@@ -115,6 +124,9 @@ class DecodeTimer:
 
     def dropped(self) -> None:
         _decodes_waiting.labels(self._model).dec()
+
+    def hold(self, size: int) -> None:
+        _decoded_bytes.labels(self._model).inc(size)
 
     def __enter__(self) -> None:
         _decodes_waiting.labels(self._model).dec()

@@ -9,11 +9,13 @@ from ..media import metrics
 from ..media.base import MediaRef
 from ..media.decode import (
     DecodeJob,
+    DecodeRequest,
     MediaItemRef,
     collect_media_decodes,
     collect_media_decodes_async,
     drain_media_decodes,
     drain_media_decodes_async,
+    leave_media_decodes,
     submit_media_decodes,
 )
 from ..media.executor import global_thread_pool
@@ -30,18 +32,36 @@ class MultiModalApplyState:
 
     The mm worker makes one and works on it; waiting for it is done elsewhere. Only
     one of the two touches it at a time.
+
+    Args:
+        inputs: The request's.
+        timing_ctx: Where the wait for decodes is recorded.
+        scope: States of one scope share the decodes of equal keys; the processor,
+            because it is what makes equal keys mean equal results. None: share none.
     """
 
-    def __init__(self, inputs: ProcessorInputs, timing_ctx: TimingContext) -> None:
+    def __init__(
+        self,
+        inputs: ProcessorInputs,
+        timing_ctx: TimingContext,
+        scope: object = None,
+    ) -> None:
         forks = {m: items.fork_refs() for m, items in inputs.mm_data_items.items()}
         self.inputs = inputs.replace(mm_data_items=MultiModalDataItems(forks))
         self.timing_ctx = timing_ctx
         self.jobs: list[DecodeJob] = []
+        self._request = DecodeRequest(scope)
         self._counted: set[tuple[str, int]] = set()
 
-    def submit_decodes(self, items: MultiModalDataItems) -> list[DecodeJob]:
+    def submit_decodes(
+        self, items: MultiModalDataItems, *, urgent: bool = False
+    ) -> list[DecodeJob]:
         """Submit a decode for every ref among `items`, a selection from this state's
-        inputs, that is not decoded; the new jobs. Never blocks."""
+        inputs, that is not decoded; the new jobs. Never blocks.
+
+        `urgent` ones do not wait for memory that the mm worker is to free: what the
+        mm worker itself will wait for has to be.
+        """
         submitted_before = len(self.jobs)
         todo = []
         for item in _iter_refs(items):
@@ -52,7 +72,7 @@ class MultiModalApplyState:
                 metrics.count_item(item.modality, metrics.SHARED)
             else:
                 todo.append(item)
-        submit_media_decodes(todo, self.jobs)
+        submit_media_decodes(todo, self.jobs, self._request, urgent=urgent)
         return self.jobs[submitted_before:]
 
     def wait_decodes(self) -> None:
@@ -87,7 +107,7 @@ class MultiModalApplyState:
         """
         self._drop_unstarted()
         drain_media_decodes(self.jobs)
-        self._release_refs()
+        self._let_go()
 
     async def aclose(self) -> None:
         """`close` for the event loop. Cancelled, it closes all the same and raises
@@ -96,11 +116,15 @@ class MultiModalApplyState:
         try:
             await drain_media_decodes_async(self.jobs)
         finally:
-            self._release_refs(blocking=False)
+            self._let_go(blocking=False)
 
     def _drop_unstarted(self) -> None:
         for job in self.jobs:
-            job.future.cancel()
+            job.cancel()
+
+    def _let_go(self, *, blocking: bool = True) -> None:
+        self._release_refs(blocking=blocking)
+        leave_media_decodes(self.jobs)
 
     def _release_refs(self, *, blocking: bool = True) -> None:
         for item in _iter_refs(self.inputs.mm_data_items):

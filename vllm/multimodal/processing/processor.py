@@ -60,7 +60,16 @@ class _BaseMultiModalProcessor(
 
         On the mm worker; waits for nothing. The caller closes what is returned.
         """
-        state = MultiModalApplyState(inputs, timing_ctx)
+        return self._begin_apply(inputs, timing_ctx, urgent=False)
+
+    def _begin_apply(
+        self,
+        inputs: ProcessorInputs,
+        timing_ctx: upstream.TimingContext,
+        *,
+        urgent: bool,
+    ) -> MultiModalApplyState:
+        state = MultiModalApplyState(inputs, timing_ctx, scope=self)
         try:
             inputs = state.inputs
             wanted = inputs.mm_data_items
@@ -71,7 +80,7 @@ class _BaseMultiModalProcessor(
                         self.info.ctx.get_mm_config().mm_hasher_algorithm,
                     )
                 wanted = _select_missing(inputs)
-            self._submit_ref_decodes(wanted, state)
+            self._submit_ref_decodes(wanted, state, urgent=urgent)
         except BaseException:
             state.close()
             raise
@@ -89,7 +98,8 @@ class _BaseMultiModalProcessor(
     def _cached_apply_hf_processor(
         self, inputs: ProcessorInputs, timing_ctx: upstream.TimingContext
     ) -> upstream.MultiModalProcessingResult:
-        with self.apply_phase1(inputs, timing_ctx) as state:
+        # Urgent, because it may be the mm worker that waits here.
+        with self._begin_apply(inputs, timing_ctx, urgent=True) as state:
             state.wait_decodes()
             return self._apply_decoded(state)
 
@@ -105,16 +115,22 @@ class _BaseMultiModalProcessor(
         return mm_res
 
     def _submit_ref_decodes(
-        self, mm_items: MultiModalDataItems, state: MultiModalApplyState
+        self,
+        mm_items: MultiModalDataItems,
+        state: MultiModalApplyState,
+        *,
+        urgent: bool = False,
     ) -> Sequence[Any]:
-        return state.submit_decodes(mm_items)
+        return state.submit_decodes(mm_items, urgent=urgent)
 
     def _decode_ref_items(
         self, mm_items: MultiModalDataItems, state: MultiModalApplyState
     ) -> None:
         """Decode what is not yet, in parallel, and wait for that alone. The jobs stay
         with the state, which drains all of them when it closes."""
-        collect_media_decodes(self._submit_ref_decodes(mm_items, state))
+        # Urgent, because this is the mm worker, which has to go on for memory to be
+        # freed.
+        collect_media_decodes(self._submit_ref_decodes(mm_items, state, urgent=True))
 
     def _get_cache_missing_items(
         self,
