@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, features
+from PIL import Image, ImageOps, features
 
 from tiny.images import IMAGE_ID, ORIENTATION
 from tiny.media import (
@@ -333,6 +333,41 @@ def test_a_failed_decode_starts_over_from_the_bytes(
     assert ref.decode().tobytes() == expected
     # An image that failed halfway is not used again.
     assert opened == [1, 1]
+
+
+class Negative(ImageMediaIO):
+    """Overrides what a decoder has to, and no more."""
+
+    def load_bytes(self, data: bytes) -> Image.Image:
+        return ImageOps.invert(super().load_bytes(data))
+
+
+@EACH_KIND
+def test_deferred_decode_is_the_subclass_s_own(make: Callable[[], bytes]) -> None:
+    data = make()
+    expected = Negative().load_bytes(data)
+    text = base64.b64encode(data).decode()
+    for ref in (
+        Negative().load_bytes_ref(data),
+        Negative().load_base64_ref("image/x", text),
+    ):
+        assert ref.decode().tobytes() == expected.tobytes()
+    assert expected.tobytes() != ImageMediaIO().load_bytes(data).tobytes()
+
+
+def test_a_subclass_with_the_same_decode_reads_the_header_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Renamed(ImageMediaIO):
+        pass
+
+    opened = []
+    original = Image.open
+    monkeypatch.setattr(
+        Image, "open", lambda *args: opened.append(1) or original(*args)
+    )
+    Renamed().load_bytes_ref(jpeg(48, 32)).decode()
+    assert opened == [1]
 
 
 # Size

@@ -3,8 +3,9 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 
 from PIL import Image, UnidentifiedImageError
@@ -64,9 +65,10 @@ class ImageMediaIO(upstream.ImageMediaIO):
                 nothing here but fails `decode()`.
         """
         spec = self.get_decode_spec()
+        decode: Callable[[], Image.Image] = partial(self.load_bytes, data)
         if data.startswith(_ICO):
             # Pillow decodes an icon to open it, so even its size has to wait.
-            return MediaRef(lambda: self.load_bytes(data), data, spec)
+            return MediaRef(decode, data, spec)
         try:
             image = _open(data)
         except _TooLarge:
@@ -74,8 +76,9 @@ class ImageMediaIO(upstream.ImageMediaIO):
         except Exception:
             # Whatever is wrong with it is told where other broken images are:
             # by the decode, which fails in the same way.
-            return MediaRef(lambda: self.load_bytes(data), data, spec)
-        decode = _HeldImageDecode(self, data, image)
+            return MediaRef(decode, data, spec)
+        if type(self).load_bytes is ImageMediaIO.load_bytes:
+            decode = _HeldImageDecode(self, data, image)
         return MediaRef(decode, data, spec, key=_exif_key(image, spec))
 
     def reads_base64_text(self, media_type: str) -> bool:
