@@ -100,6 +100,17 @@ def test_items_for_hashing_are_raw() -> None:
     assert decoder.calls == 0
 
 
+def test_hashing_a_wrapped_video_decodes_no_ref_beside_it() -> None:
+    decoder = Decoder((FRAMES, METADATA))
+    wrapped = MediaWithBytes((FRAMES, METADATA), b"bytes")
+    ref = decoder.ref(b"x")
+    items = items_of("video", wrapped, ref)
+    (first, metadata), second = items.get_all_items_for_hash()
+    assert isinstance(first, MediaWithBytes) and metadata is METADATA
+    assert second is ref
+    assert decoder.calls == 0
+
+
 def test_wrapped_media_is_unwrapped_in_get_alone() -> None:
     wrapped = MediaWithBytes(picture(), b"bytes")
     items = items_of("image", wrapped)

@@ -111,7 +111,7 @@ class _DictEmbeddingItems(Amends, target=upstream.DictEmbeddingItems):
 class _VideoProcessorItems(
     Amends,
     target=upstream.VideoProcessorItems,
-    replaces=("get_num_frames", "get_frame_size"),
+    replaces=("get_item_for_hash", "get_num_frames", "get_frame_size"),
 ):
     @property
     def metadata(self) -> Any:
@@ -146,6 +146,11 @@ class _VideoProcessorItems(
     def get_frames(self, index: int) -> Any:
         """The frames of one video, whatever `get` gives beside them."""
         return _split_video(upstream.ProcessorBatchItems.get(self, index))[0]
+
+    def get_item_for_hash(self, index: int) -> Any:
+        # The release reads `metadata`, which would decode the refs among the videos.
+        as_given = SimpleNamespace(data=self.data, metadata=self._given_metadata)
+        return _VideoProcessorItems.released.get_item_for_hash(as_given, index)
 
     def get_num_frames(self, item_idx: int) -> int:
         view = self._frames_view()
