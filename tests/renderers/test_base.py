@@ -453,11 +453,27 @@ async def test_cancelled_in_phase2(
         assert held > before
         assert await ends_cancelled(tasks)
     assert decoder.calls == 1 and await held_after(renderer) == before
-    # The step came to its end, so the cache has what it made.
-    made = await process_async(renderer, {"image": [ref_of("image")[0]]})
-    assert made["mm_kwargs"]["image"] == [None]
-    renderer.clear_mm_cache()
+    # The step came to its end, but what it made does not go to the engine, and so
+    # must not stay in the cache that says what the engine has.
     await assert_as_new(renderer)
+
+
+async def test_cancelled_in_phase2_keeps_the_hits(
+    renderer: BaseRenderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process_async(renderer, {"image": [ref_of("image", 0)[0]]})
+    with monkeypatch.context() as patch:
+        gate = gated(renderer.get_mm_processor(), "_apply_hf_processor_main", patch)
+        tasks = [start(renderer, "image", decoder_of("image", 0), decoder_of("image"))]
+        await wait_for(gate.reached)
+        tasks[0].cancel()
+        gate.go.set()
+        assert await ends_cancelled(tasks)
+    made = await process_async(
+        renderer, {"image": [ref_of("image", seed)[0] for seed in range(2)]}
+    )
+    assert made["mm_kwargs"]["image"][0] is None
+    assert made["mm_kwargs"]["image"][1] is not None
 
 
 async def test_cancelled_before_phase2(renderer: BaseRenderer) -> None:

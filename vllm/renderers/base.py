@@ -8,6 +8,7 @@ place.
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from vllm import envs
@@ -16,7 +17,10 @@ from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY, metrics
 from vllm.multimodal.media.decode import drain_futures_async
 from vllm.multimodal.parse import parse_mm_uuids
 from vllm.multimodal.processing import BaseMultiModalProcessor, ProcessorInputs
-from vllm.multimodal.processing.processor import MultiModalApplyState
+from vllm.multimodal.processing.processor import (
+    MultiModalApplyState,
+    find_sent_hashes,
+)
 from vllm.upstream.renderers import base as upstream
 from vllm.utils.torch_utils import set_default_torch_num_threads
 from vllm_lazy_media.amend import Amends
@@ -122,9 +126,7 @@ class _BaseRenderer(
             return await self._process_multimodal_blocking_async(*args, **kwargs)
         async with await self._begin_multimodal(args, kwargs) as state:
             await state.wait_decodes_async()
-            return await _run_to_end(
-                self._mm_executor.submit(self._apply_phase2, state)
-            )
+            return await self._finish_multimodal(state)
 
     async def _begin_multimodal(
         self, args: tuple, kwargs: dict[str, Any]
@@ -142,6 +144,25 @@ class _BaseRenderer(
             # would keep the payloads until the garbage collector runs.
             del phase1
 
+    async def _finish_multimodal(
+        self, state: MultiModalApplyState
+    ) -> upstream.MultiModalInput:
+        phase2 = self._mm_executor.submit(self._apply_phase2, state)
+        try:
+            return await _run_to_end(phase2)
+        except asyncio.CancelledError:
+            # The cache has the new items by now, and the engine won't get them.
+            # On the worker, which alone touches the cache.
+            if not phase2.cancelled() and phase2.exception() is None:
+                with suppress(RuntimeError):  # It may have been shut down.
+                    self._mm_executor.submit(
+                        _forget, state.inputs.cache, phase2.result()
+                    )
+            raise
+        finally:
+            # As in `_begin_multimodal`.
+            del phase2
+
     def _apply_phase1(
         self, args: tuple, kwargs: dict[str, Any]
     ) -> MultiModalApplyState:
@@ -154,6 +175,13 @@ class _BaseRenderer(
             mm_inputs = self.get_mm_processor().apply_phase2(state)
         self.update_mm_cache_stats()
         return mm_inputs
+
+
+def _forget(cache: Any, made: upstream.MultiModalInput) -> None:
+    """Take what only `made` would have brought to the engine out of `cache`."""
+    if cache is not None:
+        for mm_hash in find_sent_hashes(made["mm_kwargs"], made["mm_hashes"]):
+            cache.invalidate(mm_hash)
 
 
 async def _run_to_end(future: "Future[_T]") -> _T:

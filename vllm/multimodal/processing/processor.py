@@ -8,7 +8,8 @@ what is missing. `apply` is both in one, for a thread that may wait in between.
 Models derive from the release's processor, so it is amended in place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -107,10 +108,13 @@ class _BaseMultiModalProcessor(
         self, state: MultiModalApplyState
     ) -> upstream.MultiModalProcessingResult:
         inputs = state.inputs
+        missing: list[str] = []
         if inputs.can_use_cache:
+            missing = _find_missing_hashes(inputs)
             self._decode_ref_items(_select_missing(inputs), state)
         released = _BaseMultiModalProcessor.released
-        mm_res = released._cached_apply_hf_processor(self, inputs, state.timing_ctx)
+        with _forgotten_on_failure(inputs.cache, missing):
+            mm_res = released._cached_apply_hf_processor(self, inputs, state.timing_ctx)
         state.count_cached()
         return mm_res
 
@@ -165,7 +169,50 @@ class _BaseMultiModalProcessor(
             _cached_apply_hf_processor=lambda *_: mm_res,
             _maybe_apply_prompt_updates=self._maybe_apply_prompt_updates,
         )
-        return _BaseMultiModalProcessor.released.apply(rest, inputs, timing_ctx)
+        sent = find_sent_hashes(mm_res.kwargs, mm_res.hashes)
+        with _forgotten_on_failure(inputs.cache, sent):
+            return _BaseMultiModalProcessor.released.apply(rest, inputs, timing_ctx)
+
+
+def find_sent_hashes(
+    mm_kwargs: Mapping[str, Sequence[Any]], mm_hashes: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The items that go to the engine with their data, because it lacks them."""
+    return [
+        mm_hash
+        for modality, items in mm_kwargs.items()
+        for item, mm_hash in zip(items, mm_hashes[modality], strict=True)
+        if item is not None
+    ]
+
+
+@contextmanager
+def _forgotten_on_failure(
+    cache: upstream.BaseMultiModalProcessorCache | None, mm_hashes: Sequence[str]
+) -> Iterator[None]:
+    """Take new items out of the cache again where the request fails in this block.
+
+    The engine never gets to see them, and this cache would go on saying that it has
+    them: whoever sends one of them next would fail in its stead.
+    """
+    try:
+        yield
+    except BaseException:
+        if cache is not None:
+            for mm_hash in mm_hashes:
+                cache.invalidate(mm_hash)
+        raise
+
+
+def _find_missing_hashes(inputs: ProcessorInputs) -> list[str]:
+    assert inputs.cache is not None
+    assert inputs.mm_hashes is not None
+    return [
+        mm_hash
+        for mm_hashes in inputs.mm_hashes.values()
+        for mm_hash in mm_hashes
+        if not inputs.cache.is_cached_item(mm_hash)
+    ]
 
 
 def _select_missing(inputs: ProcessorInputs) -> MultiModalDataItems:
