@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vllm.multimodal.media import DecodeSpec, MediaRef, base, derive_media_key
+from tiny.media import audio_wav, jpeg, video
+from vllm.multimodal.media import (
+    AudioMediaIO,
+    DecodeSpec,
+    ImageMediaIO,
+    MediaRef,
+    VideoMediaIO,
+    base,
+    derive_media_key,
+)
 
 PATIENCE = 60
 
@@ -498,16 +507,26 @@ def test_pickling_what_was_released_undecoded_fails() -> None:
 
 def test_crosses_into_a_spawned_process_and_back() -> None:
     pixels = np.arange(6).reshape(2, 3)
-    ref = MediaRef(lambda: pixels, b"payload", DecodeSpec({"a": 1}))
+    refs = [
+        MediaRef(lambda: pixels, b"payload", DecodeSpec({"a": 1})),
+        ImageMediaIO().load_bytes_ref(jpeg(16, 16)),
+        AudioMediaIO().load_bytes_ref(audio_wav(0.1)).map(tuple, copied=True),
+        VideoMediaIO(ImageMediaIO()).load_bytes_ref(video(64, 48, 0.5, fps=8)),
+    ]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         # Unpickled there, and pickled again to come back.
-        restored = pool.submit(pickle.loads, pickle.dumps(ref)).result()
-    assert isinstance(restored, MediaRef)
-    assert restored.is_decoded
-    assert np.array_equal(restored.decode(), pixels)
-    assert restored.data == b""
-    assert (restored.key, restored.spec) == (ref.key, ref.spec)
+        restored = pool.submit(pickle.loads, pickle.dumps(refs)).result()
+    for ref, other in zip(refs, restored, strict=True):
+        assert isinstance(other, MediaRef)
+        assert other.is_decoded
+        assert other.data == b""
+        assert (other.key, other.spec) == (ref.key, ref.spec)
+        media, arrived = ref.decode(), other.decode()
+        if isinstance(media, tuple):
+            assert arrived[1] == media[1]
+            media, arrived = media[0], arrived[0]
+        assert np.array_equal(np.asarray(arrived), np.asarray(media))
 
 
 # No implicit decode
