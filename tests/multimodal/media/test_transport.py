@@ -23,6 +23,8 @@ from vllm.multimodal.media import (
     MediaConnector,
     VideoMediaIO,
 )
+from vllm.upstream.multimodal.media import connector as upstream
+from vllm.upstream.multimodal.media.image import ImageMediaIO as StockImageMediaIO
 
 PATIENCE = 60
 MIB = 1 << 20
@@ -196,6 +198,34 @@ async def test_an_allowed_domain_may_be_written_in_upper_case(
     made = MediaConnector(connection, allowed_media_domains=["localhost"])
     ref = await fetch(made, "fetch_image", url, ImageMediaIO())
     assert ref.data == jpeg(16, 16)
+
+
+@pytest.mark.parametrize("follow", ["0", "1"])
+async def test_an_allowed_server_can_send_elsewhere_unless_redirects_are_off(
+    fetch: Fetch,
+    follow: str,
+    web: MediaServer,
+    connection: HTTPConnection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in stock vLLM: the domain is that of the URL in the request."""
+    monkeypatch.setenv("VLLM_MEDIA_URL_ALLOW_REDIRECTS", follow)
+    elsewhere = web.serve("/elsewhere", jpeg(16, 16), "image/jpeg")
+    url = web.redirect("/moved", elsewhere).replace("127.0.0.1", "localhost")
+    domains = ["localhost"]
+    stock = upstream.MediaConnector(
+        connection=connection, allowed_media_domains=domains
+    )
+    with pytest.raises(ValueError, match="allowed domains"):
+        stock.load_from_url(elsewhere, StockImageMediaIO())
+
+    made = MediaConnector(connection, allowed_media_domains=domains)
+    ref = await fetch(made, "fetch_image", url, ImageMediaIO())
+    assert ref.data == (jpeg(16, 16) if follow == "1" else b"")
+    assert web.gets["/elsewhere"] == int(follow)
+    if follow == "1":
+        loaded = await asyncio.to_thread(stock.load_from_url, url, StockImageMediaIO())
+        assert loaded.original_bytes == ref.data
 
 
 # How long, and how often
