@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from prometheus_client import REGISTRY
 
 from tests.omni import (
@@ -77,6 +78,31 @@ class Decoder:
 
     def ref(self, data: bytes, **settings: object) -> MediaRef:
         return MediaRef(self, data, DecodeSpec(settings))
+
+
+class Gate:
+    """Holds whoever comes through it."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go = threading.Event()
+
+    def wait(self) -> None:
+        self.reached.set()
+        assert self.go.wait(PATIENCE), "nobody opened the gate"
+
+
+def gated(target: Any, name: str, patch: pytest.MonkeyPatch) -> Gate:
+    """A gate before the method `name` of the object `target`."""
+    gate = Gate()
+    method = getattr(target, name)
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        gate.wait()
+        return method(*args, **kwargs)
+
+    patch.setattr(target, name, through)
+    return gate
 
 
 @cache

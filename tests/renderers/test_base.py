@@ -11,11 +11,13 @@ import pytest
 from tests.harness import (
     PATIENCE,
     Decoder,
+    Gate,
     bytes_held,
     chat,
     chat_async,
     data_part,
     decoder_of,
+    gated,
     image_bytes,
     payload,
     plain,
@@ -39,31 +41,6 @@ from vllm.renderers.base import BaseRenderer
 
 IMAGE = data_part("image", image_bytes(), "image/jpeg")
 TRUNCATED = data_part("image", media.truncated(image_bytes()), "image/jpeg")
-
-
-class Gate:
-    """Holds whoever comes through it."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.go = threading.Event()
-
-    def wait(self) -> None:
-        self.reached.set()
-        assert self.go.wait(PATIENCE), "nobody opened the gate"
-
-
-def gated(target: Any, name: str, patch: pytest.MonkeyPatch) -> Gate:
-    """A gate before the method `name` of the object `target`."""
-    gate = Gate()
-    method = getattr(target, name)
-
-    def through(*args: Any, **kwargs: Any) -> Any:
-        gate.wait()
-        return method(*args, **kwargs)
-
-    patch.setattr(target, name, through)
-    return gate
 
 
 def start(renderer: BaseRenderer, modality: str, *decoders: Decoder) -> asyncio.Task:

@@ -126,6 +126,8 @@ class _BaseRenderer(
             return await self._process_multimodal_blocking_async(*args, **kwargs)
         async with await self._begin_multimodal(args, kwargs) as state:
             await state.wait_decodes_async()
+            # From here on, requests must leave in the order in which the worker ran
+            # them: the engine's cache sees them in the order in which they leave.
             return await self._finish_multimodal(state)
 
     async def _begin_multimodal(

@@ -102,7 +102,8 @@ async def drain_media_decodes_async(jobs: Sequence[DecodeJob]) -> None:
         for job in jobs:
             job.cancel()
 
-    await drain_futures_async([job.future for job in jobs], drop_unstarted)
+    running = [job.future for job in jobs if not job.future.done()]
+    await drain_futures_async(running, drop_unstarted)
 
 
 async def drain_futures_async(
@@ -110,11 +111,15 @@ async def drain_futures_async(
 ) -> None:
     """Wait for all of `futures`, also through cancellation, which is raised after.
 
+    What has ended already is heard of through the event loop as well, so that of two
+    callers that each wait for one future, the one whose future ended first goes on
+    first.
+
     Args:
         futures: Work on executors.
         drop_unstarted: Called when this is cancelled, to give up what has not begun.
     """
-    pending = {asyncio.wrap_future(f) for f in futures if not f.done()}
+    pending = {asyncio.wrap_future(f) for f in futures}
     cancelled: asyncio.CancelledError | None = None
     while pending:
         try:
