@@ -23,7 +23,9 @@ def media_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(media_dir):
-    with ServeProcess(models.build_omni(), media_dir=media_dir) as process:
+    with ServeProcess(
+        models.build_omni(), ["--enable-scale-out"], media_dir=media_dir
+    ) as process:
         yield process
 
 
@@ -79,3 +81,41 @@ def ask(client, *parts, **kwargs):
         temperature=0,
         **kwargs,
     )
+
+
+ITEMS = "vllm:mm_media_items_total"
+
+
+def outcomes(server, modality):
+    """Items by outcome so far."""
+    metrics = server.metrics()
+    return {
+        outcome: metrics.total(ITEMS, modality=modality, outcome=outcome)
+        for outcome in ("decoded", "cached", "shared", "failed")
+    }
+
+
+def change(server, modality, request):
+    """What `request` adds to the outcomes, without those that it leaves alone."""
+    before = outcomes(server, modality)
+    request()
+    after = outcomes(server, modality)
+    return {k: after[k] - before[k] for k in after if after[k] != before[k]}
+
+
+CORRUPT = {
+    "image": image_part(
+        media.data_url(media.truncated(media.jpeg(320, 240, seed=1)), "image/jpeg")
+    ),
+    "video": video_part(
+        media.data_url(
+            media.truncated(media.video(320, 240, 1, 15, seed=1)), "video/mp4"
+        )
+    ),
+    "audio": audio_part(media.data_url(b"RIFF nothing of the kind", "audio/wav")),
+}
+GOOD = {
+    "image": image_part(image_data(2)),
+    "video": video_part(video_data(2)),
+    "audio": audio_part(audio_data(2)),
+}

@@ -7,34 +7,20 @@ import pytest
 from openai import APIStatusError
 
 from tests.serving.conftest import (
+    CORRUPT,
+    GOOD,
+    ITEMS,
     ask,
     audio_data,
     audio_part,
+    change,
     image_data,
     image_part,
+    outcomes,
     video_data,
     video_part,
 )
 from tiny import media
-
-ITEMS = "vllm:mm_media_items_total"
-
-
-def outcomes(server, modality):
-    """Items by outcome so far."""
-    metrics = server.metrics()
-    return {
-        outcome: metrics.total(ITEMS, modality=modality, outcome=outcome)
-        for outcome in ("decoded", "cached", "shared", "failed")
-    }
-
-
-def change(server, modality, request):
-    """What `request` adds to the outcomes, without those that it leaves alone."""
-    before = outcomes(server, modality)
-    request()
-    after = outcomes(server, modality)
-    return {k: after[k] - before[k] for k in after if after[k] != before[k]}
 
 
 def parts(kind, seed, web, media_dir):
@@ -122,24 +108,6 @@ def test_item_by_uuid_alone(client, unique):
     first = ask(client, with_data)
     again = ask(client, by_uuid)
     assert again.usage.prompt_tokens == first.usage.prompt_tokens
-
-
-CORRUPT = {
-    "image": image_part(
-        media.data_url(media.truncated(media.jpeg(320, 240, seed=1)), "image/jpeg")
-    ),
-    "video": video_part(
-        media.data_url(
-            media.truncated(media.video(320, 240, 1, 15, seed=1)), "video/mp4"
-        )
-    ),
-    "audio": audio_part(media.data_url(b"RIFF nothing of the kind", "audio/wav")),
-}
-GOOD = {
-    "image": image_part(image_data(2)),
-    "video": video_part(video_data(2)),
-    "audio": audio_part(audio_data(2)),
-}
 
 
 @pytest.mark.parametrize("modality", CORRUPT)
