@@ -102,6 +102,16 @@ class MediaConnector(upstream.MediaConnector):
             allowed_media_domains=allowed_media_domains,
         )
 
+    def _get_cached_bytes(self, url: str) -> bytes | None:
+        data = super()._get_cached_bytes(url)
+        if data == b"":
+            # The release touches a file before it reads it. Where another process
+            # evicts it in between, that makes an empty one, which would then pass for
+            # the download for as long as it is kept.
+            self._media_cache_path(url).unlink(missing_ok=True)
+            return None
+        return data
+
     def _load_refs(self, url: str, media_io: Any, fetch_timeout: int | None) -> Any:
         return super().load_from_url(
             url, _RefLoader(media_io), fetch_timeout=fetch_timeout
