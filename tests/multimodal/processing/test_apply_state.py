@@ -184,6 +184,20 @@ async def test_closing_on_the_event_loop_drops_what_has_not_begun(
     assert not any(decoder.ended.is_set() for decoder in busy_lane)
 
 
+async def test_cancelled_waiting_drops_what_has_not_begun(
+    busy_lane: list[Decoder],
+) -> None:
+    waiting = decoder_of("image")
+    async with submitted(waiting) as state:
+        task = asyncio.ensure_future(state.wait_decodes_async())
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, PATIENCE / 4)
+    assert waiting.calls == 0 and state.jobs[0].future.cancelled()
+    assert not any(decoder.ended.is_set() for decoder in busy_lane)
+
+
 async def test_closing_on_the_event_loop_survives_cancellation() -> None:
     decoder = held_image()
     state = submitted(decoder)

@@ -88,8 +88,9 @@ class MultiModalApplyState:
     async def wait_decodes_async(self) -> None:
         """`wait_decodes` for the event loop.
 
-        Cancelled, however often, it waits all the same and raises CancelledError at
-        the end, because the decodes read the payloads until then.
+        Cancelled, it drops the decodes that have not begun, waits for those that
+        have, however often it is cancelled, because they read the payloads, and
+        raises CancelledError at the end.
         """
         with self.timing_ctx.record("decode_media"):
             await collect_media_decodes_async(self.jobs)
