@@ -10,10 +10,8 @@ should. With VLLM_LAZY_MEDIA=0 it measures vLLM as released, which counts no dec
 """
 
 import os
-import re
 import statistics
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from openai import APIStatusError, OpenAI
 
 from tiny import media, models
+from tiny.chat import Part, part, text
 from tiny.http import MediaServer
+from tiny.progress import Progress
 from tiny.server import Metrics, ServeProcess
 
 REPEATS = 9
 ITEMS = "vllm:mm_media_items_total"
 LAZY = os.environ.get("VLLM_LAZY_MEDIA") != "0"
-
-Part = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,17 +62,6 @@ class Row:
     first: float
     repeated: float | None = None
     counts: tuple[int, int] | None = None
-
-
-def text(words: str) -> Part:
-    """A text part."""
-    return {"type": "text", "text": words}
-
-
-def part(modality: str, url: str) -> Part:
-    """A media part, by URL."""
-    kind = f"{modality}_url"
-    return {"type": kind, kind: {"url": url}}
 
 
 def file_url(path: Path, data: bytes) -> str:
@@ -293,43 +280,6 @@ def table(rows: list[Row]) -> str:
         )
         for line in lines
     )
-
-
-class Progress:
-    """Shows every few seconds how far the server is, until its block ends."""
-
-    EVERY = 5.0
-    # vLLM's own lines: process, level, time, place of code, and then what it says.
-    # Those of the libraries below it are mostly warnings that concern nobody here.
-    LINE = re.compile(r"(?:\(.*?\) )?[A-Z]+ [\d-]+ [\d:]+ \[.*?\] (.*\w.*)")
-
-    def __init__(self) -> None:
-        self.start = time.monotonic()
-        self.last = "starting"
-        self._over = threading.Event()
-        self._shower = threading.Thread(target=self._show, daemon=True)
-
-    def __enter__(self) -> "Progress":
-        self._shower.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._shower.join()
-
-    def line(self, line: str) -> None:
-        """Takes a line of the server's output."""
-        if found := self.LINE.match(line):
-            self.last = found[1].strip()
-
-    def _show(self) -> None:
-        # The wait is only the pace of the display; what ends it is the event.
-        while not self._over.wait(self.EVERY):
-            self.say(self.last)
-
-    def say(self, words: str) -> None:
-        """Prints it, with the time since the start."""
-        print(f"  {time.monotonic() - self.start:4.0f} s  {words[:90]}", flush=True)
 
 
 def main() -> int:
