@@ -1,5 +1,6 @@
 # make test    everything a change has to pass
 # make demo    what lazy decode saves, on a tiny model
+# make bench   stock vLLM against this, measured; QUICK=1 takes under ten minutes
 # make serve   vLLM's server; MODEL=... ARGS=..., or a tiny model without MODEL
 # make status  what is laid over which vLLM
 
@@ -28,7 +29,11 @@ endef
 TYPED := $(foreach dir,vllm vllm_lazy_media tiny examples benchmarks,\
 	$(if $(shell find $(dir) -name '*.py' -print -quit 2>/dev/null),$(dir)))
 
-.PHONY: setup test lint demo serve status clean
+# Not empty for fewer and shorter measurements; BENCH has further arguments.
+QUICK ?=
+BENCH ?=
+
+.PHONY: setup test lint demo bench serve status clean
 
 setup: $(VENV)/.project
 
@@ -62,6 +67,10 @@ lint: setup
 demo: export HF_HUB_OFFLINE := 1
 demo: setup
 	$(BIN)/python examples/demo.py
+
+bench: export HF_HUB_OFFLINE := 1
+bench: setup
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(BENCH)
 
 serve: setup
 ifeq ($(MODEL),)
