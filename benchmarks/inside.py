@@ -29,9 +29,11 @@ def make_renderer(cache: bool, media_folder: Path) -> Any:
     return renderer
 
 
-async def render(renderer: Any, request: Request) -> None:
+async def render(renderer: Any, request: Request) -> Any:
     """Does all that the front end does to a request before the engine has it."""
-    await tiny_renderer.render_async(renderer, request.messages, **request.options)
+    return await tiny_renderer.render_async(
+        renderer, request.messages, **request.options
+    )
 
 
 def is_lazy() -> bool:

@@ -21,7 +21,7 @@ from benchmarks.targets import Verdict, judge
 FOLDER = ROOT / "benchmarks" / "results"
 RESULTS = FOLDER / "results.json"
 
-BEGIN = "<!-- benchmark {name}: written by benchmarks/report.py -->"
+BEGIN = "<!-- benchmark {name} -->"
 END = "<!-- end of benchmark {name} -->"
 
 Row = Sequence[str]

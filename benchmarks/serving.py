@@ -57,6 +57,7 @@ class Bench:
         if scenario.client == "own":
             return asyncio.run(client.sample(requests, effort, scenario.concurrency))
         return self._vllm.ask(
+            do="sample",
             scenario=scenario.name,
             web=self._maker.web,
             quick=self._quick,
@@ -83,6 +84,8 @@ def run(results: Results, web: str, quick: bool, names: Sequence[str]) -> None:
     ]
     pool = Pool()
     with worker.Worker("benchmarks.vllm_client") as client:
+        # Its import must not slow a start that is timed.
+        client.ask(do="ready")
         bench = Bench(pool, web, quick, client)
         cached = [scenario for scenario in wanted if scenario.cache]
         for number in range(1 if quick else 2):

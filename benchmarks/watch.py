@@ -4,10 +4,11 @@
 import asyncio
 import ctypes
 import gc
+import inspect
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 MEGABYTE = 1 << 20
 
@@ -128,11 +129,9 @@ def _name(handle: Any) -> str:
     owner = getattr(callback, "__self__", None)
     if not isinstance(owner, asyncio.Task):
         return getattr(callback, "__qualname__", repr(callback))
-    inner: Any = owner.get_coro()
-    name = getattr(inner, "__qualname__", repr(owner))
-    while inner is not None:
-        name = getattr(inner, "__qualname__", name)
-        inner = getattr(inner, "cr_await", None)
+    name, inner = repr(owner), cast(Any, owner.get_coro())
+    while inspect.iscoroutine(inner):
+        name, inner = inner.__qualname__, inner.cr_await
     return name
 
 
