@@ -8,7 +8,8 @@ draws them beside the results.
 
 import argparse
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +35,57 @@ matplotlib.rcParams.update(
     }
 )
 
+Bar = tuple[str, Spread, str, float | None]
+
 # Told apart by whoever sees red and green alike, and on paper without colour.
 GOOD, BAD, PLAIN, MARK = "#3b75af", "#c8553d", "#9aa5b1", "#222222"
 
 
 def gains(verdicts: Sequence[Verdict]) -> Any:
-    """Every target that is a gain over stock: a bar, and a mark where it should be."""
-    shown = [v for v in verdicts if v.found is not None and v.target.chart]
-    bars = [
-        (v.target.title, v.found, GOOD if v.met else BAD, v.target.limit)
-        for v in shown
-        if v.found is not None
-    ]
-    figure, axes = _bars(bars, "times better than stock vLLM (log scale)")
-    axes.set_title("Gain over stock vLLM, and the targets", loc="left")
-    axes.scatter([], [], marker="|", s=150, color=MARK, label="target (at least)")
-    axes.barh([0], [0], color=GOOD, label="met")
-    axes.barh([0], [0], color=BAD, label="missed")
-    axes.legend(loc="lower right", frameon=False)
+    """Where media repeat: a bar for each target, and a mark where it should be."""
+    figure, axes = _bars(
+        _against_stock(verdicts, repeated=True),
+        "times better than stock vLLM (log scale)",
+    )
+    axes.set_title("Where media repeat: gain over stock vLLM", loc="left")
+    _legend(axes)
     return figure
+
+
+def parity(verdicts: Sequence[Verdict]) -> Any:
+    """Where nothing repeats: the same, close to 1."""
+    figure, axes = _bars(
+        _against_stock(verdicts, repeated=False),
+        "times as good as stock vLLM",
+        log=False,
+        start=1.0,
+    )
+    axes.set_title("Where nothing repeats: no slower than stock vLLM", loc="left")
+    _legend(axes)
+    return figure
+
+
+def _against_stock(verdicts: Sequence[Verdict], *, repeated: bool) -> list[Bar]:
+    return [
+        (v.target.title, v.found, GOOD if v.met else BAD, v.target.limit)
+        for v in verdicts
+        if v.found is not None and v.target.gain and (v.target.limit > 1) == repeated
+    ]
+
+
+def _legend(axes: Any) -> None:
+    axes.scatter([], [], marker="|", s=150, color=MARK, label="target (at least)")
+    axes.barh([0], [0], left=1, color=GOOD, label="met")
+    axes.barh([0], [0], left=1, color=BAD, label="missed")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def costs(verdicts: Sequence[Verdict]) -> Any:
     """The other targets, each as a share of what it may be."""
-    bars = []
+    bars: list[Bar] = []
     for verdict in verdicts:
         found, target = verdict.found, verdict.target
-        if found is None or target.chart:
+        if found is None or target.gain:
             continue
         share = [
             target.limit / value if target.bound == AT_LEAST else value / target.limit
@@ -70,10 +95,16 @@ def costs(verdicts: Sequence[Verdict]) -> Any:
         if len(share) < 3:
             continue
         middle, low, high = share
-        title = f"{target.title}: {number(found.median)}{target.unit}"
+        title = (
+            f"{target.title}: {number(found.median)}{target.unit}"
+            f" ({target.bound} {number(target.limit)})"
+        )
         scaled = Spread(middle, min(low, high), max(low, high), found.number)
         bars.append((title, scaled, GOOD if verdict.met else BAD, None))
-    figure, axes = _bars(bars, "share of what the target allows", log=False)
+    figure, axes = _bars(
+        bars, "share of what the target allows", log=False, shown="{:.0%}".format
+    )
+    axes.xaxis.set_major_formatter(ticker.PercentFormatter(1))
     axes.axvline(1, color=MARK, linewidth=1)
     axes.set_title("Costs, against what the targets allow", loc="left")
     return figure
@@ -106,31 +137,39 @@ def memory(results: Results) -> Any:
 
 
 def _bars(
-    bars: Sequence[tuple[str, Spread, str, float | None]], unit: str, log: bool = True
+    bars: Sequence[Bar],
+    unit: str,
+    log: bool = True,
+    start: float | None = None,
+    shown: Callable[[float], str] = number,
 ) -> tuple[Any, Any]:
-    """Horizontal bars from 1 (or 0), with whiskers and figures, first on top."""
+    """Horizontal bars with whiskers and figures, the first on top.
+
+    They begin at `start`: 1 on a logarithmic axis, where None, and 0 on another.
+    """
     figure, axes = pyplot.subplots(
-        figsize=(9, 0.9 + 0.32 * max(1, len(bars))), layout="constrained"
+        figsize=(10, 1.0 + 0.4 * max(1, len(bars))), layout="constrained"
     )
+    if start is None:
+        start = 1.0 if log else 0.0
     # Before there are bars: on a linear axis they would begin elsewhere.
     if log:
         axes.set_xscale("log")
-        axes.axvline(1, color=MARK, linewidth=1)
-    start = 1.0 if log else 0.0
+    axes.axvline(start, color=MARK, linewidth=1)
     for place, (_, found, colour, mark) in enumerate(bars):
         axes.barh(place, found.median - start, left=start, color=colour, height=0.65)
         axes.plot([found.low, found.high], [place, place], color=MARK, linewidth=1)
         if mark is not None:
             axes.scatter([mark], [place], marker="|", s=150, color=MARK, zorder=3)
-        edge = max(found.high, found.median, start, mark or start)
         axes.annotate(
-            number(found.median),
-            (edge, place),
+            shown(found.median),
+            (max(found.high, found.median, start, mark or start), place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
         )
-    axes.set_yticks(range(len(bars)), [bar[0] for bar in bars])
+    labels = [textwrap.fill(bar[0], 44) for bar in bars]
+    axes.set_yticks(range(len(bars)), labels)
     axes.invert_yaxis()
     axes.set_xlabel(unit)
     axes.margins(x=0.12)
@@ -148,7 +187,8 @@ def write(results: Results, folder: Path) -> None:
     """Draws every chart into `folder`."""
     verdicts = judge(results)
     drawn = {
-        "targets": gains(verdicts),
+        "gains": gains(verdicts),
+        "parity": parity(verdicts),
         "costs": costs(verdicts),
         "frontend": scenarios(
             results, FRONTEND, "latency_ms", "Front end: latency of a request"

@@ -217,10 +217,10 @@ def main() -> int:
         os.environ[name] = value
     # The standard output is for figures.
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    front_end = FrontEnd()
     if arguments.worker:
-        worker.serve(front_end.handle)
+        worker.serve(lambda: FrontEnd().handle)
         return 0
+    front_end = FrontEnd()
     with media_web(front_end.pool) as web:
         for name in arguments.scenario or SCENARIOS:
             if not SCENARIOS[name].runs(FRONTEND, arguments.quick):

@@ -220,7 +220,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.worker:
         os.environ.update(ENVIRONMENTS[arguments.worker])
-        worker.serve(Profiler().handle)
+        worker.serve(lambda: Profiler().handle)
         return 0
     made = table(compare(arguments.scenario, arguments.cprofile))
     print(made)

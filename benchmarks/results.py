@@ -95,7 +95,16 @@ class Results:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        whole = asdict(self)
+        # A line for each sample, so that the file stays short and can be compared.
+        samples = whole.pop("samples")
+        for sample in samples:
+            sample["values"] = {
+                k: float(f"{v:.6g}") for k, v in sample["values"].items()
+            }
+        lines = ",\n  ".join(map(json.dumps, samples))
+        head = json.dumps(whole, indent=1).removesuffix("\n}")
+        path.write_text(f'{head},\n "samples": [\n  {lines}\n ]\n}}\n')
 
     @classmethod
     def load(cls, path: Path) -> "Results":

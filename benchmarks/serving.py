@@ -25,6 +25,7 @@ from tiny import models
 from tiny.server import ServeProcess
 
 STARTUP = "startup"
+ITEMS = "vllm:mm_media_items_total"
 NO_CACHE = ("--mm-processor-cache-gb=0",)
 
 
@@ -114,6 +115,10 @@ def _round(
         for mode in order:
             servers[mode] = _timed_start(results, running, mode, pool, arguments)
             bench.warm_up(servers[mode])
+            # Only now: before there were media there is nothing to count.
+            lazy = servers[mode].metrics().has(ITEMS)
+            if lazy != (mode == LAZY):
+                raise worker.WorkerError(f"{mode}: lazy decode is {lazy}")
         for scenario in wanted:
             _alternate(results, bench, servers, scenario, quick)
 
@@ -131,9 +136,6 @@ def _timed_start(
     taken = (time.perf_counter() - begin) * 1000
     if not arguments:
         results.add(MICRO, STARTUP, mode, {"wall_ms": taken})
-    lazy = server.metrics().has("vllm:mm_media_encoded_bytes")
-    if lazy != (mode == LAZY):
-        raise worker.WorkerError(f"{mode}: lazy decode is {lazy}")
     return server
 
 

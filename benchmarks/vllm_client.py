@@ -94,7 +94,7 @@ def main() -> int:
     # Neither mode of the server is to have another client.
     os.environ["VLLM_LAZY_MEDIA"] = "0"
     with tempfile.TemporaryDirectory() as folder:
-        worker.serve(Bench(Path(folder)).handle)
+        worker.serve(lambda: Bench(Path(folder)).handle)
     return 0
 
 

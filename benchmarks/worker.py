@@ -95,11 +95,13 @@ class Worker:
                 self._tail.append(line.rstrip("\n"))
 
 
-def serve(handle: Callable[[Answer], Answer]) -> None:
-    """The worker's side: answers each question with what `handle` returns."""
-    # What libraries print must not end up among the answers.
+def serve(make: Callable[[], Callable[[Answer], Answer]]) -> None:
+    """The worker's side: answers each question with what the made function returns."""
+    # What libraries print, as soon as they are imported, must not end up among the
+    # answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    handle = make()
     for line in sys.stdin:
         try:
             answer = handle(json.loads(line))

@@ -94,18 +94,24 @@ def test_charts_are_drawn_and_the_same_each_time(
     assert [path.name for path in drawn] == [
         "costs.svg",
         "frontend.svg",
+        "gains.svg",
         "memory.svg",
+        "parity.svg",
         "serving.svg",
-        "targets.svg",
     ]
     for path in drawn:
         ElementTree.parse(path)
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-    text = (tmp_path / "one" / "targets.svg").read_text()
+    text = (tmp_path / "one" / "gains.svg").read_text()
     assert "repeated 720p 6 s video, front end" in text
     assert ">150<" in text
+    # Each in its place: what repeats, and what does not.
+    assert "text only" not in text
+    text = (tmp_path / "one" / "parity.svg").read_text()
+    assert "text only, front end" in text
+    assert ">0.9<" in text
 
 
 def test_charts_of_nothing(tmp_path: Path) -> None:
     charts.write(Results(), tmp_path)
-    assert (tmp_path / "targets.svg").exists()
+    assert (tmp_path / "gains.svg").exists()

@@ -60,4 +60,9 @@ def test_leaving_the_block_ends_it() -> None:
 
 
 if __name__ == "__main__":
-    worker.serve(handle)
+
+    def make():
+        print("noise of an import")
+        return handle
+
+    worker.serve(make)
