@@ -67,7 +67,7 @@ class FrontEnd:
         wanted = SCENARIOS[scenario]
         requests = wanted.build(scenarios.Maker(self.pool, web, quick))
         renderer = self._renderer(wanted.cache)
-        effort = wanted.effort(quick)
+        effort = wanted.effort(quick, FRONTEND)
         return self.runner.run(self._sample(renderer, wanted, requests, effort, watch))
 
     async def _sample(
@@ -164,7 +164,9 @@ def _alternate(
     """Takes samples in one mode and the other, and again."""
     say(f"front end: {scenario.title}")
     modes = [m for m in workers if m in scenario.modes(quick) or m == UNBOUNDED]
-    for repeat in range(2 if quick else 3):
+    # No target is of stock vLLM's event loop.
+    watched_modes = (LAZY,) if quick else MODES
+    for repeat in range(scenario.repeats(quick)):
         for mode in list(modes):
             ask = partial(
                 workers[mode].ask,
@@ -175,7 +177,7 @@ def _alternate(
             )
             try:
                 values = ask(watch=False)["values"]
-                if scenario.name != BURST and (repeat == 0 or not quick):
+                if repeat == 0 and scenario.name != BURST and mode in watched_modes:
                     watched = ask(watch=True)
                     values |= watched["values"]
                     _note_worst(results, scenario.name, mode, watched)

@@ -27,7 +27,7 @@ class Pacer:
     ) -> None:
         self._requests = requests
         self._effort = effort
-        self._lanes = min(concurrency, effort.most)
+        self._lanes = concurrency
         self._sent = 0
         self._done: list[Exchange] = []
         self._wall = 0.0

@@ -64,14 +64,28 @@ class Scenario:
     cold: bool = False
     warm: int = 0
     cache: bool = True
+    # Where a difference of a few percent matters, which takes more samples to see.
+    fine: bool = False
     levels: tuple[str, ...] = (FRONTEND, SERVING)
     client: Literal["vllm", "own"] = "own"
     # In QUICK, where stock needs minutes for what no target asks.
     quick_modes: tuple[str, ...] = MODES
     quick_levels: tuple[str, ...] = (FRONTEND, SERVING)
 
-    def effort(self, quick: bool) -> Effort:
-        return self.quick if quick else self.full
+    def effort(self, quick: bool, level: str = SERVING) -> Effort:
+        """How long a sample runs at `level`."""
+        effort = self.quick if quick else self.full
+        if level == FRONTEND and not self.cold and not effort.seconds:
+            # Without a server a request takes a millisecond, and their number alone
+            # would make too short a sample.
+            return Effort(effort.least, 50 * effort.most, 0.5 if quick else 2.0)
+        return effort
+
+    def repeats(self, quick: bool) -> int:
+        """Samples in each mode for each start of the processes."""
+        if self.fine:
+            return 3 if quick else 5
+        return 2
 
     def modes(self, quick: bool) -> tuple[str, ...]:
         return self.quick_modes if quick else MODES
@@ -181,12 +195,13 @@ def _cold_videos(make: Maker) -> list[Request]:
 
 
 def _mixed_videos(make: Maker) -> list[Request]:
-    # The first is the repeated one, sent untimed; then every tenth is new.
+    # The first is the repeated one, sent untimed. New ones come first in each ten, so
+    # that the last of them is not what everything ends with.
     known = make.ask(make.file("video", make.pool.video()))
     requests = [known]
     for n in range(make.count("mixed_videos")):
         clip = make.file("video", make.pool.video(200 + n // 10))
-        requests.append(make.ask(clip) if n % 10 == 5 else known)
+        requests.append(make.ask(clip) if n % 10 == 0 else known)
     return requests
 
 
@@ -198,7 +213,9 @@ def _burst(make: Maker) -> list[Request]:
 
 
 _ALL = [
-    Scenario("text", "text only", _text, fixed(80), fixed(200), client="vllm"),
+    Scenario(
+        "text", "text only", _text, fixed(80), fixed(200), client="vllm", fine=True
+    ),
     Scenario(
         "text_c8",
         "text only, 8 at once",
@@ -207,6 +224,7 @@ _ALL = [
         fixed(400),
         concurrency=8,
         client="vllm",
+        fine=True,
     ),
     Scenario(
         "jpeg_data",
@@ -215,6 +233,7 @@ _ALL = [
         fixed(60),
         fixed(150),
         client="vllm",
+        fine=True,
     ),
     Scenario(
         "jpeg_http",
@@ -302,7 +321,7 @@ _ALL = [
         "mixed_videos",
         "720p video, 90 % repeated, 8 at once",
         _mixed_videos,
-        fixed(10),
+        fixed(20),
         fixed(30),
         concurrency=8,
         cold=True,
@@ -317,6 +336,7 @@ _ALL = [
         concurrency=8,
         cold=True,
         client="vllm",
+        fine=True,
     ),
     Scenario(
         "cold_videos",
@@ -326,6 +346,7 @@ _ALL = [
         fixed(24),
         concurrency=4,
         cold=True,
+        fine=True,
     ),
     Scenario(
         "cold_one",
@@ -372,7 +393,7 @@ _ALL = [
         _burst,
         fixed(48),
         fixed(200),
-        concurrency=1000,
+        concurrency=200,
         cold=True,
         levels=(FRONTEND,),
     ),

@@ -148,7 +148,7 @@ def _alternate(
 ) -> None:
     say(f"serving: {scenario.title}")
     modes = [mode for mode in MODES if mode in scenario.modes(quick)]
-    for _ in range(2 if quick else 3):
+    for _ in range(scenario.repeats(quick)):
         for mode in list(modes):
             try:
                 values = bench.sample(servers[mode], scenario)

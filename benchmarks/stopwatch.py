@@ -2,6 +2,7 @@
 """Times functions by name, in whatever thread they run."""
 
 import functools
+import inspect
 import threading
 import time
 from collections import defaultdict
@@ -23,7 +24,7 @@ class Stopwatch:
 
     def wrap(self, owner: Any, name: str, label: str) -> None:
         """Times the function `name` of a module or class from now on."""
-        function = owner.__dict__[name]
+        function = inspect.getattr_static(owner, name)
         if isinstance(function, classmethod):
             timed: Any = classmethod(self.around(function.__func__, label))
         else:

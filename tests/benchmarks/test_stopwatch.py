@@ -68,6 +68,15 @@ def test_a_class_method_stays_one(watched, clock: Clock) -> None:
     assert watch.seconds == {"make": 1}
 
 
+def test_an_inherited_function_is_timed_for_this_class_alone(clock: Clock) -> None:
+    heir = type("Heir", (Work,), {})
+    watch = Stopwatch()
+    watch.wrap(heir, "inner", "inner")
+    heir(clock).inner()
+    Work(clock).inner()
+    assert watch.seconds == {"inner": 10}
+
+
 def test_threads_do_not_nest_in_one_another(watched, clock: Clock) -> None:
     work, watch = watched
     done = work(clock)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import MICRO, Results
-from benchmarks.scenarios import FRONTEND, LAZY, SERVING, STOCK, UNBOUNDED
+from benchmarks.scenarios import (
+    FRONTEND,
+    LAZY,
+    SCENARIOS,
+    SERVING,
+    STOCK,
+    UNBOUNDED,
+)
 from benchmarks.stats import Spread
 from benchmarks.targets import AT_LEAST, AT_MOST, TARGETS, Target, Verdict, judge
 
@@ -171,3 +178,26 @@ def test_results_survive_saving(tmp_path: Path) -> None:
     results.notes["loop"] = "1 ms"
     results.save(tmp_path / "deeper" / "results.json")
     assert Results.load(tmp_path / "deeper" / "results.json") == results
+
+
+VALUES = ("latency_ms", "throughput", "wall_ms", "peak_mb", "decoded", "loop_block_ms")
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_run_measures_every_target(quick: bool) -> None:
+    results = Results()
+    for scenario in SCENARIOS.values():
+        for level in (FRONTEND, SERVING):
+            modes = scenario.modes(quick)
+            if scenario.runs(level, quick):
+                for cost, mode in enumerate((*modes, UNBOUNDED), 1):
+                    # A JPEG costs more than text does, as it must for a ratio.
+                    more = 5.0 * cost if scenario.name == "jpeg_data" else 1.0
+                    results.add(level, scenario.name, mode, dict.fromkeys(VALUES, more))
+    results.add(MICRO, "ref", LAZY, {"ref_ms": 1.0, "sha256_ms": 1.0})
+    for mode in (STOCK, LAZY):
+        results.add(MICRO, "startup", mode, {"wall_ms": 1.0})
+    for mode in ("with", "without"):
+        values = {"wall_ms": 1.0, "line_ms": 1.0}
+        results.add(MICRO, "python_start", mode, values)
+    assert [v.target.name for v in judge(results) if v.found is None] == []

@@ -113,3 +113,14 @@ def test_a_peak_is_seen_after_it_has_gone() -> None:
     assert after - idle < 32
     memory.reset()
     assert memory.peak() - idle < 32
+
+
+def test_what_the_allocator_keeps_is_given_back() -> None:
+    memory = Memory()
+    idle = memory.settle()
+    small = [bytearray(100_000) for _ in range(640)]
+    # Above the others, so that the heap can't shrink by itself.
+    fence = bytearray(100_000)
+    del small
+    assert memory.settle() - idle < 32
+    del fence
