@@ -6,7 +6,7 @@
 times the steps of a request that runs alone in the front end, and those of the API
 server that come before and after it: parsing JSON, and packing for the engine. What
 no step accounts for is in *hops*: the moves between threads. With `--cprofile` it
-prints Python's own profile of the mm worker's thread beside it.
+prints Python's own profiles of the mm worker's thread and of the event loop's.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import pstats
 import statistics
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,7 @@ BASE64 = "base64"
 SHA256 = "sha256"
 DECODE = "decode"
 HASH = "item hashes"
-TEMPLATE = "chat template"
-TOKENIZER = "tokenizer"
+TEMPLATE = "chat template and tokenizer"
 HF = "HF processor"
 WORKER = "rest on the mm worker"
 LOOP = "event loop"
@@ -48,7 +48,7 @@ HOPS = "hops"
 IPC = "packing for the engine"
 
 STEPS = (
-    *(JSON, LOOP, READ, BASE64, SHA256, DECODE, TEMPLATE, TOKENIZER),
+    *(JSON, LOOP, READ, BASE64, SHA256, DECODE, TEMPLATE),
     *(HASH, HF, WORKER, HOPS, IPC),
 )
 
@@ -78,13 +78,14 @@ class Profiler:
 
         wrap = self.watch.wrap
         wrap(asyncio.events.Handle, "_run", LOOP)
+        # Waking a thread often means that it takes the interpreter at once.
+        wrap(ThreadPoolExecutor, "submit", HOPS)
         wrap(pathlib.Path, "read_bytes", READ)
         wrap(pybase64, "b64decode", BASE64)
         for media_io in (AudioMediaIO, ImageMediaIO, VideoMediaIO):
             wrap(media_io, "load_bytes", DECODE)
         wrap(hf, "safe_apply_chat_template", TEMPLATE)
         renderer = base.BaseRenderer
-        wrap(renderer, "_tokenize_prompt", TOKENIZER)
         wrap(ProcessorInputs, "get_mm_hashes", HASH)
         wrap(InputProcessingContext, "call_hf_processor", HF)
         if self.inside.is_lazy():
@@ -130,21 +131,29 @@ class Profiler:
 
         after = self.watch.seconds
         spent = {step: after[step] - before.get(step, 0.0) for step in after}
-        hops = (rendered - parsed) - sum(spent.values())
+        steps = sum(spent.values()) - spent.get(HOPS, 0.0)
+        hops = (rendered - parsed) - steps
         taken = {JSON: parsed - start, **spent, HOPS: hops, IPC: packed - rendered}
         return {step: seconds * 1000 for step, seconds in taken.items()}
 
     def _cprofile(self, request: Request, repeats: int) -> str:
         profile = cProfile.Profile()
+        loop = cProfile.Profile()
         executor = self.renderer._mm_executor
-        # A profile is of one thread, and the mm worker is one.
+        # A profile is of one thread: the mm worker, which is one, and this one.
         executor.submit(profile.enable).result()
+        loop.enable()
         for _ in range(repeats):
             self.runner.run(self.inside.render(self.renderer, request))
+        loop.disable()
         executor.submit(profile.disable).result()
-        out = io.StringIO()
-        pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(15)
-        return out.getvalue()
+        return f"mm worker:\n{_printed(profile)}\nevent loop:\n{_printed(loop)}"
+
+
+def _printed(profile: cProfile.Profile) -> str:
+    out = io.StringIO()
+    pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(15)
+    return out.getvalue()
 
 
 def _server_steps(renderer: Any) -> tuple[Any, Any]:
