@@ -8,6 +8,7 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -71,8 +72,13 @@ def prepare(quick: bool, names: list[str], web: str) -> None:
             SCENARIOS[name].build(maker)
 
 
-def measure(results: Results, quick: bool, levels: list[str], names: list[str]) -> None:
-    """Runs each level; one that fails altogether is noted, and the others go on."""
+def measure(
+    results: Results, path: Path, quick: bool, levels: list[str], names: list[str]
+) -> None:
+    """Runs each level; one that fails altogether is noted, and the others go on.
+
+    What there is by then is saved after each, in case the next is interrupted.
+    """
     with media_web(Pool()) as web:
         prepare(quick, names, web)
         runs: dict[str, Callable[[], None]] = {
@@ -86,6 +92,7 @@ def measure(results: Results, quick: bool, levels: list[str], names: list[str]) 
             except Exception as error:
                 results.fail(level, "all that was left", "both", repr(error))
                 say(f"{level} ended early: {error}")
+            results.save(path)
 
 
 def main() -> int:
@@ -101,14 +108,16 @@ def main() -> int:
     if unknown := set(arguments.scenario) - SCENARIOS.keys():
         parser.error(f"no scenario {', '.join(sorted(unknown))}")
 
+    # Ended politely, it ends its servers and workers, as it does on Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = Results(about(arguments.quick))
     measure(
         results,
+        arguments.out / "results.json",
         arguments.quick,
         arguments.level or list(LEVELS),
         arguments.scenario or list(SCENARIOS),
     )
-    results.save(arguments.out / "results.json")
     # A quick run is for whoever runs it; the pages show a full one.
     pages = () if arguments.no_pages or arguments.quick else PAGES
     report.write(results, arguments.out, pages)

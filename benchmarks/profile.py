@@ -23,7 +23,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import report, scenarios, worker
 from benchmarks.frontend import ENVIRONMENTS
@@ -72,8 +72,7 @@ class Profiler:
         import pybase64
 
         from vllm.multimodal.media import AudioMediaIO, ImageMediaIO, VideoMediaIO
-        from vllm.multimodal.processing import ProcessorInputs
-        from vllm.multimodal.processing.context import InputProcessingContext
+        from vllm.multimodal.processing import ProcessorInputs, context
         from vllm.renderers import base, hf
 
         wrap = self.watch.wrap
@@ -85,9 +84,9 @@ class Profiler:
         for media_io in (AudioMediaIO, ImageMediaIO, VideoMediaIO):
             wrap(media_io, "load_bytes", DECODE)
         wrap(hf, "safe_apply_chat_template", TEMPLATE)
-        renderer = base.BaseRenderer
+        renderer = cast(Any, base).BaseRenderer
         wrap(ProcessorInputs, "get_mm_hashes", HASH)
-        wrap(InputProcessingContext, "call_hf_processor", HF)
+        wrap(cast(Any, context).InputProcessingContext, "call_hf_processor", HF)
         if self.inside.is_lazy():
             from vllm.multimodal.media import base as media_base
 
