@@ -4,7 +4,8 @@
     python -m benchmarks.micro [--quick]
 
 Two environments without anything in them, one with this package's `.pth` file and
-one without, start an interpreter in turn.
+one without, start an interpreter in turn. Isolated, or it might find the package in
+the current folder instead.
 """
 
 import argparse
@@ -77,7 +78,7 @@ def _environment(folder: Path, with_package: bool) -> Path:
 def _start(python: Path) -> dict[str, float]:
     """Milliseconds from starting an interpreter to its end, and those it computed."""
     before, start = _children(), time.perf_counter()
-    subprocess.run([python, "-c", "pass"], check=True)
+    subprocess.run([python, "-I", "-c", "pass"], check=True)
     wall, computed = time.perf_counter() - start, _children() - before
     return {"wall_ms": wall * 1000, "cpu_ms": computed * 1000}
 
@@ -94,7 +95,10 @@ def _line(python: Path) -> float:
     # Without `site`, which would have run the line already.
     code = f"import sys; sys.path.append({str(packages)!r})\n{TIMED_LINE}"
     done = subprocess.run(
-        [python, "-S", "-c", code, path], check=True, capture_output=True, text=True
+        [python, "-I", "-S", "-c", code, path],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return float(done.stdout)
 
