@@ -17,7 +17,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 def _cost(item: pytest.Item) -> int:
     if item.get_closest_marker("serving") or "serving" in item.path.parts:
         return 2
-    return 1 if item.get_closest_marker("engine") else 0
+    slow = ("engine", "sweep")
+    return int(any(item.get_closest_marker(name) for name in slow))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,14 +3,12 @@
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.harness import image_bytes, video_bytes
+from tests.models.families import dots3 as dots3_note
 from tiny import media
 from vllm.multimodal.media import (
     AudioMediaIO,
@@ -22,20 +20,12 @@ from vllm.multimodal.media import (
 from vllm.multimodal.processing import BaseDummyInputsBuilder
 from vllm.renderers.base import BaseRenderer
 
-PACKAGE = "vllm.models.dots3_note"
-
 
 @pytest.fixture(scope="module")
 def dots3() -> Iterator[Any]:
     """The tree's module, without its package's `__init__`, which needs a GPU build."""
-    spec = find_spec("vllm.models")
-    assert spec is not None and spec.submodule_search_locations is not None
-    stub = ModuleType(PACKAGE)
-    stub.__path__ = [
-        str(Path(folder) / "dots3_note") for folder in spec.submodule_search_locations
-    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, PACKAGE, stub)
+        patch.setitem(sys.modules, dots3_note.PACKAGE, dots3_note.bare_package())
         from vllm.models.dots3_note.common import processor
 
         yield processor

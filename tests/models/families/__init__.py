@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model families of vLLM, as much of each as its front end needs.
+
+A family is a directory with a configuration, a byte tokenizer and the files of the
+processor; there are no weights, because no engine runs. `sweep` renders requests with
+each, once with stock vLLM and once with the tree, and `tests/models/test_families.py`
+compares what comes out.
+
+What is not here, and why it can't be built without a download or without a package
+that vLLM does not bring:
+
+* SmolVLM: its HF processor needs `num2words`. Idefics3, of which it is made, is here.
+* MiniCPM-V before 4.6, MiniCPM-O, Phi-4-multimodal, Molmo, GLM-4V (the 9B), and others
+  whose image processor or configuration is code in the model's own repository.
+  MiniCPM-V 4.6 and GLM-4.1V, which transformers has, are here.
+* Voxtral and Pixtral in Mistral's own format: they need a Tekken vocabulary. Pixtral
+  and Mistral 3 in HF's format are here.
+* Kimi K2.5's videos: the release's processor has no `split_video_chunks`, which is
+  code in the model's repository. Its images are here.
+* dots3_note's model, which needs a CUDA build: a class with its name and processor
+  stands in, and PyAV opens the videos in place of torchcodec.
+"""
+
+from tests.models.families import dots3, images, qwen, sound, special
+from tests.models.families.family import Family
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for module in (qwen, images, sound, special, dots3)
+    for family in module.FAMILIES
+}
