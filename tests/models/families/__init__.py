@@ -10,13 +10,12 @@ What is not here, and why it can't be built without a download or without a pack
 that vLLM does not bring:
 
 * SmolVLM: its HF processor needs `num2words`. Idefics3, of which it is made, is here.
-* MiniCPM-V before 4.6, MiniCPM-O, Phi-4-multimodal, Molmo, GLM-4V (the 9B), and others
-  whose image processor or configuration is code in the model's own repository.
-  MiniCPM-V 4.6 and GLM-4.1V, which transformers has, are here.
-* Voxtral and Pixtral in Mistral's own format: they need a Tekken vocabulary. Pixtral
-  and Mistral 3 in HF's format are here.
-* Kimi K2.5's videos: the release's processor has no `split_video_chunks`, which is
-  code in the model's repository. Its images are here.
+* MiniCPM-V before 4.6 and MiniCPM-O: their image processor is code in the model's own
+  repository. MiniCPM-V 4.6, which transformers has, is here.
+* Voxtral, and Pixtral and Mistral 3 in Mistral's own format: they need a Tekken
+  vocabulary. The latter two in HF's format are here.
+* Kimi K2.5's `split_video_chunks`, which is code in the model's repository: a splitter
+  of ours stands in.
 * dots3_note's model, which needs a CUDA build: a class with its name and processor
   stands in, and PyAV opens the videos in place of torchcodec.
 """

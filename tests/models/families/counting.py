@@ -25,7 +25,14 @@ class DecodeCount:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         pillow: Any = Image
-        pillow._getdecoder = self._watched("image", pillow._getdecoder)
+        self._get_decoder = pillow._getdecoder
+        decode = self._watched("image", self._get_decoder)
+
+        def getdecoder(mode: str, name: str, *args: Any) -> Any:
+            # "raw" copies pixels that are decoded already, of an array for one.
+            return (self._get_decoder if name == "raw" else decode)(mode, name, *args)
+
+        pillow._getdecoder = getdecoder
         # The function's own module, which the tree extends.
         release = AudioMediaIO.load_bytes.__globals__
         release["load_audio"] = self._watched("audio", release["load_audio"])

@@ -3,7 +3,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+from PIL import Image
 from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
@@ -165,11 +167,34 @@ _DEEPSEEK_TEXT = {
 }
 
 
+_KIMI_CHUNK = "<|media_begin|>{}<|media_content|><|media_pad|><|media_end|>"
+
+
+def know_kimi_k25() -> None:
+    """Give the processor what is code in the model's own repository."""
+    from vllm.model_executor.models.kimi_k25 import KimiK25MultiModalProcessor
+
+    def split_video_chunks(self: Any, video: Any) -> list[dict[str, Any]]:
+        # Stock vLLM hands over its wrapper of frames and metadata, the tree frames.
+        frames = video.media[0] if hasattr(video, "media") else video
+        pictures = [Image.fromarray(frame) for frame in frames]
+        return [
+            {
+                "video_chunk": pictures[start : start + 4],
+                "prompt": _KIMI_CHUNK.format("video"),
+            }
+            for start in range(0, len(pictures), 4)
+        ]
+
+    KimiK25MultiModalProcessor.split_video_chunks = split_video_chunks
+
+
 def write_kimi_k25(directory: Path) -> None:
     special = ["<|media_begin|>", "<|media_content|>", "<|media_pad|>", "<|media_end|>"]
     tokenizer = tokenizer_for(
         special,
-        image="<|media_begin|>image<|media_content|><|media_pad|><|media_end|>",
+        image=_KIMI_CHUNK.format("image"),
+        video="<|kimi_k25_video_placeholder|>",
     )
     save(
         directory,
@@ -255,6 +280,11 @@ def write_legacy_backend(directory: Path) -> None:
     config.save_pretrained(directory)
 
 
+def _as_text(*parts: dict[str, Any]) -> Case:
+    """Videos become chunks in the text of the prompt, before it becomes tokens."""
+    return again(*parts, chat_template_kwargs={"tokenize": False})
+
+
 FAMILIES = [
     Family(
         "paligemma", write_paligemma, ("image",), limits={"image": 1}, two_phase=False
@@ -276,7 +306,24 @@ FAMILIES = [
         question=False,
     ),
     Family("minicpmv", write_minicpmv, ("image", "video")),
-    Family("kimi_k25", write_kimi_k25, ("image",), cached=False),
+    Family(
+        "kimi_k25",
+        write_kimi_k25,
+        ("image",),
+        # Split into chunks, and so decoded, before anything is looked up.
+        cached=False,
+        # Without a UUID each video gets one that is drawn anew.
+        more={
+            "video by uuid": _as_text(item("video", 0, "kimi-video")),
+            "mixed by uuid": _as_text(
+                item("image", 1, "kimi-image"),
+                item("video", 1, "kimi-short"),
+                item("image", 2, "kimi-other"),
+                item("video", 2, "kimi-long"),
+            ),
+        },
+        prepare=know_kimi_k25,
+    ),
     Family(
         "deepseek_vl2",
         write_deepseek_vl2,
