@@ -64,8 +64,6 @@ class Family:
     """How many items of a modality one request may have; two and more without it."""
     encoded: Sequence[str] = ()
     """Modalities that the tree hands to the HF processor as they are encoded."""
-    mixes: bool = True
-    """Whether one request may have items of several modalities."""
     two_phase: bool = True
     """Whether the processor leaves alone what the two phases would pass by."""
     cached: bool = True
@@ -101,7 +99,7 @@ class Family:
             if self.limits.get(modality, 2) > 1:
                 cases[f"{modality} twice"] = again(item(modality), item(modality, 1))
                 cases[f"{modality} partly known"] = partly_known(modality)
-        if len(self.modalities) > 1 and self.mixes:
+        if len(self.modalities) > 1:
             cases["mixed"] = again(*(item(m, 2) for m in self.modalities))
         return cases
 
