@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.omni import data_part, part
 from tiny import media
+from tiny.chat import data_part, part
 
 Part = dict[str, Any]
 
@@ -72,6 +72,8 @@ class Family:
     """Whether items are hashed; without a cache vLLM numbers them."""
     question: bool = True
     """Whether the message has text beside the media."""
+    architectures: Sequence[str] = ()
+    """Those that vLLM looks up beside the configuration's own."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Engine arguments."""
     stock_cached: bool = True

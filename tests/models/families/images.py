@@ -281,6 +281,7 @@ FAMILIES = [
         "transformers_backend",
         write_llava,
         ("image",),
+        architectures=("TransformersMultiModalForCausalLM",),
         settings={"model_impl": "transformers"},
     ),
 ]

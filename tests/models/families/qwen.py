@@ -79,6 +79,13 @@ def write_qwen2_vl(directory: Path) -> None:
     _write_vl(directory, Qwen2VLConfig, Qwen2VLProcessor, embed_dim=64, hidden_size=64)
 
 
+def write_jina_vl(directory: Path) -> None:
+    write_qwen2_vl(directory)
+    config = Qwen2VLConfig.from_pretrained(directory)
+    config.architectures = ["JinaVLForRanking"]
+    config.save_pretrained(directory)
+
+
 def write_qwen2_5_vl(directory: Path) -> None:
     _write_vl(
         directory,
@@ -138,9 +145,8 @@ FAMILIES = [
     Family("qwen2_audio", write_qwen2_audio, ("audio",)),
     Family(
         "jina_vl",
-        write_qwen2_vl,
+        write_jina_vl,
         ("image",),
         two_phase=False,
-        settings={"hf_overrides": {"architectures": ["JinaVLForRanking"]}},
     ),
 ]

@@ -21,6 +21,7 @@ from tests.models.families import FAMILIES
 from tests.models.families.counting import DecodeCount
 from tests.models.families.family import Case, Family, Step
 from tests.omni import plain
+from tiny.renderer import render_async
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.models.registry import ModelRegistry
 from vllm.renderers.base import BaseRenderer
@@ -31,7 +32,7 @@ from vllm.transformers_utils.config import get_config
 STOCK = os.environ.get("VLLM_LAZY_MEDIA") == "0"
 
 Record = dict[str, Any]
-Render = Callable[[BaseRenderer, Family, Step, ChatParams], Any]
+Render = Callable[..., Any]
 
 
 def main(directory: str, *names: str) -> None:
@@ -69,8 +70,8 @@ def make_renderer(family: Family, model: Path) -> BaseRenderer:
     settings = {"dtype": "float32", "enforce_eager": True, **family.settings}
     if STOCK and not family.stock_cached:
         settings["mm_processor_cache_gb"] = 0
-    trusted = bool(settings.get("trust_remote_code", False))
-    for architecture in get_config(model, trust_remote_code=trusted).architectures:
+    config = get_config(model, trust_remote_code=False)
+    for architecture in (*config.architectures, *family.architectures):
         know(architecture)
     arguments = EngineArgs(model=str(model), **settings)
     return renderer_from_config(arguments.create_engine_config())
@@ -88,7 +89,7 @@ def run_case(
     renderer: BaseRenderer, family: Family, case: Case, counter: DecodeCount
 ) -> Record:
     """By way of rendering, what each step of the case came to."""
-    ways: dict[str, Render] = {"async": render_async, "sync": render_sync}
+    ways: dict[str, Render] = {"async": render_as_server, "sync": render_offline}
     results = {}
     for way, render in ways.items():
         forget(renderer)
@@ -114,53 +115,38 @@ def run_step(
     render: Render,
     counter: DecodeCount,
 ) -> Record:
-    params = ChatParams(**case.params)
     try:
-        made = render(renderer, family, step, params)
+        made = render(renderer, family, step, **case.params)
     except Exception:
         return {"error": traceback.format_exc(), "decodes": counter.take()}
     return {"model": seen(made), "hashes": made["mm_hashes"], "decodes": counter.take()}
 
 
-def render_async(
-    renderer: BaseRenderer, family: Family, step: Step, params: ChatParams
+def render_as_server(
+    renderer: BaseRenderer, family: Family, step: Step, **params: Any
 ) -> Any:
-    """As a server does, with the cache that knows what the engine's holds."""
-
-    async def rendered() -> Any:
-        _, made = await renderer.render_chat_async(
-            conversation(family, step), params, prompt_extras=extras(params)
-        )
-        return made[0]
-
-    return asyncio.run(rendered())
+    """With the cache that knows what the engine's holds."""
+    return asyncio.run(render_async(renderer, conversation(family, step), **params))
 
 
-def render_sync(
-    renderer: BaseRenderer, family: Family, step: Step, params: ChatParams
+def render_offline(
+    renderer: BaseRenderer, family: Family, step: Step, **params: Any
 ) -> Any:
-    """As offline code does, with the cache that keeps what was processed, so that a
-    hit shows in full."""
+    """With the cache that keeps what was processed, so that a hit shows in full."""
     _, made = renderer.render_chat(
-        conversation(family, step),
-        params,
-        prompt_extras=extras(params),
+        [conversation(family, step)],
+        ChatParams(**params),
+        prompt_extras={n: params[n] for n in params.keys() & {"mm_processor_kwargs"}},
         skip_mm_cache=True,
     )
     return made[0]
 
 
-def conversation(family: Family, step: Step) -> Any:
+def conversation(family: Family, step: Step) -> list[Any]:
     content = list(step.parts)
     if family.question:
         content.append({"type": "text", "text": "what?"})
-    return [[{"role": "user", "content": content}]]
-
-
-def extras(params: ChatParams) -> dict[str, Any]:
-    # The parser needs these settings, and so does the processor.
-    kwargs = params.mm_processor_kwargs
-    return {} if kwargs is None else {"mm_processor_kwargs": kwargs}
+    return [{"role": "user", "content": content}]
 
 
 def seen(made: Any) -> Record:
