@@ -124,7 +124,10 @@ class _BaseRenderer(
         """
         if not self.get_mm_processor().supports_two_phase_apply:
             return await self._process_multimodal_blocking_async(*args, **kwargs)
-        async with await self._begin_multimodal(args, kwargs) as state:
+        state, made = await self._begin_multimodal(args, kwargs)
+        async with state:
+            if made is not None:
+                return made
             await state.wait_decodes_async()
             # From here on, requests must leave in the order in which the worker ran
             # them: the engine's cache sees them in the order in which they leave.
@@ -132,19 +135,22 @@ class _BaseRenderer(
 
     async def _begin_multimodal(
         self, args: tuple, kwargs: dict[str, Any]
-    ) -> MultiModalApplyState:
-        phase1 = self._mm_executor.submit(self._apply_phase1, args, kwargs)
+    ) -> tuple[MultiModalApplyState, upstream.MultiModalInput | None]:
+        begun = self._mm_executor.submit(self._apply_until_decode, args, kwargs)
         try:
-            return await _run_to_end(phase1)
+            return await _run_to_end(begun)
         except asyncio.CancelledError:
             # Nobody else knows of the state that it may have made.
-            if not phase1.cancelled() and phase1.exception() is None:
-                await phase1.result().aclose()
+            if not begun.cancelled() and begun.exception() is None:
+                state, made = begun.result()
+                if made is not None:
+                    self._forget_unsent(state, made)
+                await state.aclose()
             raise
         finally:
             # A future refers to its error, and that to this frame: a cycle, which
             # would keep the payloads until the garbage collector runs.
-            del phase1
+            del begun
 
     async def _finish_multimodal(
         self, state: MultiModalApplyState
@@ -153,17 +159,34 @@ class _BaseRenderer(
         try:
             return await _run_to_end(phase2)
         except asyncio.CancelledError:
-            # The cache has the new items by now, and the engine won't get them.
-            # On the worker, which alone touches the cache.
             if not phase2.cancelled() and phase2.exception() is None:
-                with suppress(RuntimeError):  # It may have been shut down.
-                    self._mm_executor.submit(
-                        _forget, state.inputs.cache, phase2.result()
-                    )
+                self._forget_unsent(state, phase2.result())
             raise
         finally:
             # As in `_begin_multimodal`.
             del phase2
+
+    def _forget_unsent(
+        self, state: MultiModalApplyState, made: upstream.MultiModalInput
+    ) -> None:
+        """The cache has what is new in `made`, and the engine won't get it."""
+        # On the worker, which alone touches the cache. It may have been shut down.
+        with suppress(RuntimeError):
+            self._mm_executor.submit(_forget, state.inputs.cache, made)
+
+    def _apply_until_decode(
+        self, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[MultiModalApplyState, upstream.MultiModalInput | None]:
+        """Phase 1, and phase 2 with it where no decode is to be waited for: another
+        turn of the worker would only cost a hit time."""
+        state = self._apply_phase1(args, kwargs)
+        if state.jobs:
+            return state, None
+        try:
+            return state, self._apply_phase2(state)
+        except BaseException:
+            state.close()
+            raise
 
     def _apply_phase1(
         self, args: tuple, kwargs: dict[str, Any]
