@@ -324,6 +324,22 @@ def test_custom_decoder_may_read_the_media_type() -> None:
     assert refs["text/b"].decode() == "text/b:text"
 
 
+@pytest.mark.parametrize(
+    ("owner", "arguments"),
+    [(ImageMediaIO, ()), (AudioMediaIO, ()), (VideoMediaIO, (ImageMediaIO(),))],
+)
+def test_a_subclass_may_read_base64_its_own_way(
+    owner: type[MediaIO], arguments: tuple
+) -> None:
+    def load_base64(self: Any, media_type: str, data: str) -> str:
+        return f"{media_type}:{data}"
+
+    decoder = type("Own", (owner,), {"load_base64": load_base64})(*arguments)
+    refs = [decoder.load_base64_ref(f"x/{name}", "QUFB") for name in "ab"]
+    assert [ref.decode() for ref in refs] == ["x/a:QUFB", "x/b:QUFB"]
+    assert refs[0].key != refs[1].key
+
+
 @pytest.mark.parametrize("io", [image_io(), audio_io(), video_io()])
 @pytest.mark.parametrize("text", ["!!!!", "QUFB QUFB", "QUFB=", "QUF"])
 def test_bad_base64_fails_when_the_ref_is_made(io: MediaIO, text: str) -> None:

@@ -36,7 +36,7 @@ class AudioMediaIO(upstream.AudioMediaIO):
         return super().load_bytes_ref(data)
 
     def reads_base64_text(self, media_type: str) -> bool:
-        return False
+        return self._overrides(AudioMediaIO, "load_base64")
 
     def load_base64_ref(self, media_type: str, data: str) -> MediaRef[_Audio]:
         # The text tells the size, to within the two bytes that padding can hide, so

@@ -401,6 +401,11 @@ class MediaIO(upstream.MediaIO[_T]):
             settings["options"] = options
         return DecodeSpec(settings)
 
+    def _overrides(self, owner: type, method: str) -> bool:
+        """Whether a subclass of `owner` brings a `method` of its own, which no
+        shortcut may pass by."""
+        return getattr(type(self), method) is not getattr(owner, method)
+
     def load_bytes_ref(self, data: bytes) -> MediaRef[_T]:
         """A ref to `data`. Costs one sha256 of it; decodes nothing."""
         return MediaRef(partial(self.load_bytes, data), data, self.get_decode_spec())

@@ -77,13 +77,13 @@ class ImageMediaIO(upstream.ImageMediaIO):
             # Whatever is wrong with it is told where other broken images are:
             # by the decode, which fails in the same way.
             return MediaRef(decode, data, spec)
-        if type(self).load_bytes is ImageMediaIO.load_bytes:
+        if not self._overrides(ImageMediaIO, "load_bytes"):
             decode = _HeldImageDecode(self, data, image)
         return MediaRef(decode, data, spec, key=_exif_key(image, spec))
 
     def reads_base64_text(self, media_type: str) -> bool:
         # Pillow goes by the content, so `media_type` identifies nothing.
-        return False
+        return self._overrides(ImageMediaIO, "load_base64")
 
 
 class _TooLarge(ValueError):

@@ -69,12 +69,14 @@ class VideoMediaIO(upstream.VideoMediaIO):
         return self.load_bytes(decode_base64(data))
 
     def reads_base64_text(self, media_type: str) -> bool:
-        return _is_jpeg_sequence(media_type)
+        return _is_jpeg_sequence(media_type) or self._overrides(
+            VideoMediaIO, "load_base64"
+        )
 
     def load_base64_ref(self, media_type: str, data: str) -> MediaRef[_Video]:
         """A ref to base64 text: of a video file, or of JPEG frames with commas
         between them where `media_type` is `video/jpeg`."""
-        if not self.reads_base64_text(media_type):
+        if not _is_jpeg_sequence(media_type):
             return super().load_base64_ref(media_type, data)
         image_settings = self.image_io.get_decode_spec().settings
         spec = self._video_spec(video_decode="jpeg_sequence", image=image_settings)
