@@ -219,6 +219,32 @@ async def test_first_failure_in_request_order_is_raised_after_all_have_ended(
     assert slow.ended
 
 
+def test_no_error_is_made_while_a_decode_runs(
+    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, slow = gates(ValueError("broken")), gates()
+    jobs = submitted(failing, slow)
+    failing.go.set()
+    assert jobs[0].future.exception(PATIENCE) is failing.outcome
+    wait = decode_module.wait
+
+    def let_go_and_wait(futures: Any) -> Any:
+        slow.go.set()
+        return wait(futures)
+
+    # Only waiting for all of them lets the other one end.
+    monkeypatch.setattr(decode_module, "wait", let_go_and_wait)
+    ended: list[bool] = []
+
+    def make_error(item: MediaItemRef, error: Exception) -> Exception:
+        ended.append(slow.ended)
+        return error
+
+    with pytest.raises(ValueError, match="broken"):
+        collect_media_decodes(jobs, make_error)
+    assert ended == [True]
+
+
 @BOTH
 async def test_error_names_modality_and_index_and_no_parameter(
     collect: Callable,
