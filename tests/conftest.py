@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tiny.http import MediaServer
+
 if TYPE_CHECKING:
     from vllm.renderers.base import BaseRenderer
 
@@ -23,6 +25,23 @@ def _cost(item: pytest.Item) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_cost)
+
+
+@pytest.fixture(scope="session")
+def running_web() -> Iterator[MediaServer]:
+    # One for all, because stopping it takes half a second.
+    with MediaServer() as server:
+        yield server
+
+
+@pytest.fixture
+def web(running_web: MediaServer, monkeypatch: pytest.MonkeyPatch) -> MediaServer:
+    """A web server on loopback, reached directly and asked once per fetch."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setenv("VLLM_MEDIA_FETCH_MAX_RETRIES", "1")
+    running_web.gets.clear()
+    return running_web
 
 
 @pytest.fixture(scope="session")

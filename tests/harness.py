@@ -7,6 +7,7 @@ Importing it imports vLLM, so conftest does that inside of fixtures.
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -219,6 +220,14 @@ def sample(renderer: BaseRenderer, name: str, **labels: str) -> float:
 def items_counted(renderer: BaseRenderer, modality: str, outcome: str) -> float:
     name = "vllm:mm_media_items_total"
     return sample(renderer, name, modality=modality, outcome=outcome)
+
+
+def occupy(executor: ThreadPoolExecutor) -> None:
+    """Give every thread that an executor may have something new to do, once."""
+    threads = executor._max_workers
+    barrier = threading.Barrier(threads)
+    for work in [executor.submit(barrier.wait, PATIENCE) for _ in range(threads)]:
+        work.result(PATIENCE)
 
 
 async def wait_for(event: threading.Event) -> None:

@@ -4,7 +4,7 @@
 import asyncio
 import base64
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,21 +45,6 @@ from vllm.renderers.base import BaseRenderer
 
 Parse = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 OWN_SOUND = {"use_audio_in_video": True}
-
-
-@pytest.fixture(scope="module")
-def web_server() -> Iterator[MediaServer]:
-    with MediaServer() as server:
-        yield server
-
-
-@pytest.fixture
-def web(web_server: MediaServer, monkeypatch: pytest.MonkeyPatch) -> MediaServer:
-    """A web server on loopback, reached directly, that nobody has asked yet."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    web_server.gets.clear()
-    return web_server
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The offline helpers return decoded media and no refs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,13 @@ from vllm.upstream.multimodal.media import video as upstream_video
 from vllm.upstream.multimodal.media.image import ImageMediaIO
 
 
-@pytest.fixture(scope="module")
-def web() -> Iterator[MediaServer]:
-    with MediaServer() as server:
-        yield server
-
-
 @pytest.fixture(params=["data", "http", "file"])
 def url(
     request: pytest.FixtureRequest,
     web: MediaServer,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[bytes, str], str]:
     """Makes a URL of each kind for some bytes."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
 
     def make(data: bytes, mime: str) -> str:
         if request.param == "data":

@@ -19,6 +19,7 @@ from tests.harness import (
     decoder_of,
     gated,
     image_bytes,
+    occupy,
     payload,
     plain,
     process,
@@ -35,7 +36,7 @@ from vllm.exceptions import VLLMUnprocessableEntityError
 from vllm.multimodal.media import AudioMediaIO, ImageMediaIO, VideoMediaIO
 from vllm.multimodal.media import base as media_base
 from vllm.multimodal.media.admission import decoded_size
-from vllm.multimodal.media.executor import decode_thread_count
+from vllm.multimodal.media.executor import decode_thread_count, global_thread_pool
 from vllm.multimodal.media.flights import decode_flights
 from vllm.renderers.base import BaseRenderer
 
@@ -63,6 +64,9 @@ async def ends_cancelled(tasks: list[asyncio.Task]) -> bool:
 async def held_after(renderer: BaseRenderer) -> float:
     """Encoded bytes held once the event loop has done what it had to."""
     await turns()
+    # A fetched item stays with the thread that fetched it until that turns to the
+    # next one, which may be some time after the item was handed over.
+    await asyncio.to_thread(occupy, global_thread_pool)
     return bytes_held(renderer)
 
 

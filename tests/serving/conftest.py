@@ -6,7 +6,6 @@ import zlib
 import pytest
 
 from tiny import media, models
-from tiny.http import MediaServer
 from tiny.server import ServeProcess
 
 
@@ -30,9 +29,8 @@ def server(media_dir):
 
 
 @pytest.fixture(scope="session")
-def web():
-    with MediaServer() as server:
-        yield server
+def web(running_web):
+    return running_web
 
 
 @pytest.fixture(scope="session")

@@ -1,30 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of fetched media share."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from PIL import Image, ImageFile
-
-from tiny.http import MediaServer
-
-
-@pytest.fixture(scope="session")
-def running_web() -> Iterator[MediaServer]:
-    # One for all, because stopping it takes half a second.
-    with MediaServer() as server:
-        yield server
-
-
-@pytest.fixture
-def web(running_web: MediaServer, monkeypatch: pytest.MonkeyPatch) -> MediaServer:
-    """A web server on loopback, reached directly and asked once per fetch."""
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    monkeypatch.setenv("VLLM_MEDIA_FETCH_MAX_RETRIES", "1")
-    running_web.gets.clear()
-    return running_web
 
 
 @pytest.fixture
