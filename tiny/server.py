@@ -167,6 +167,19 @@ class ServeProcess:
             base_url=f"{self.base_url}/v1", api_key="none", max_retries=0, timeout=300
         )
 
+    def terminate(self) -> None:
+        """Asks the server to end, as an operator does; see `wait`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, patience: float = 30.0) -> int:
+        """Returns the exit status of the server once it has ended by itself.
+
+        subprocess.TimeoutExpired where it has not after `patience` seconds.
+        """
+        assert self._process is not None
+        return self._process.wait(patience)
+
     def tail(self) -> str:
         """Returns the last lines that the server wrote."""
         return "\n".join(self._tail)
@@ -190,9 +203,9 @@ class ServeProcess:
         if process is None or reader is None:
             return
         # Politely first: the server ends its own workers and frees shared memory.
-        process.send_signal(signal.SIGTERM)
+        self.terminate()
         try:
-            process.wait(timeout=30)
+            self.wait()
         except subprocess.TimeoutExpired:
             pass
         # The group outlives its leader if a worker hangs. It is gone otherwise.
