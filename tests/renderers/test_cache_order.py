@@ -234,17 +234,17 @@ async def test_requests_leave_in_the_order_of_their_second_phase(
     must not overtake one whose end is on its way to the event loop."""
     renderer = small_renderer
     engine = Engine(renderer)
-    first = decoder_of("image")
-    second = decoder_of("image", held=True)
+    # The same item: the first brings it decoded, the second decodes it meanwhile.
+    first, second = ref_of("image")[0], decoder_of("image", held=True)
+    first.decode()
     left: list[str] = []
 
-    async def request(name: str, decoder: Decoder) -> None:
-        ref = decoder.ref(payload("image"))
+    async def request(name: str, ref: MediaRef) -> None:
         engine.add(await process_async(renderer, {"image": [ref]}))
         left.append(name)
 
     gate = gated(renderer.get_mm_processor(), "_apply_hf_processor_main", monkeypatch)
-    tasks = [asyncio.ensure_future(request("second", second))]
+    tasks = [asyncio.ensure_future(request("second", second.ref(payload("image"))))]
     await wait_for(second.began)
     tasks.append(asyncio.ensure_future(request("first", first)))
     await wait_for(gate.reached)
