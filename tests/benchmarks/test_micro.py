@@ -38,3 +38,13 @@ def test_both_are_measured_alike() -> None:
             values = results.values(MICRO, micro.PYTHON_START, mode, name)
             assert len(values) == 2 and min(values) > 0
     assert min(results.values(MICRO, micro.PYTHON_START, micro.WITH, "line_ms")) > 0
+
+
+def test_what_starts_is_an_interpreter_that_reads_pth_files(tmp_path: Path) -> None:
+    python = micro._environment(tmp_path / "env", False)
+    packages = next(python.parents[1].glob("lib/python*/site-packages"))
+    mark = tmp_path / "mark"
+    line = f"import pathlib; pathlib.Path({str(mark)!r}).touch()\n"
+    (packages / "mark.pth").write_text(line)
+    micro._start(python)
+    assert mark.exists()
