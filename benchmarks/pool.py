@@ -37,12 +37,13 @@ class Pool:
         height: int = 720,
         seconds: float = 6.0,
         audio: bool = False,
+        fps: int = 30,
     ) -> Path:
-        """Returns an H.264 MP4 at 30 frames a second."""
+        """Returns an H.264 MP4."""
         heard = "-sound" if audio else ""
         return self._file(
-            f"{width}x{height}-{seconds:g}s-{seed}{heard}.mp4",
-            lambda: media.video(width, height, seconds, seed=seed, audio=audio),
+            f"{width}x{height}-{seconds:g}s-{fps}-{seed}{heard}.mp4",
+            lambda: media.video(width, height, seconds, fps, seed, audio),
         )
 
     def long_video(self, times: int = 10) -> Path:

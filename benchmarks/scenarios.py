@@ -206,8 +206,10 @@ def _mixed_videos(make: Maker) -> list[Request]:
 
 
 def _burst(make: Maker) -> list[Request]:
+    # Few frames a second, each of which is wanted: they decode faster than the one mm
+    # worker can take them, so decoded ones pile up where nothing bounds them.
     return [
-        make.ask(make.file("video", make.pool.video(300 + n, 480, 270, 2.0)))
+        make.ask(make.file("video", make.pool.video(300 + n, 640, 360, 8.0, fps=2)))
         for n in range(make.count("burst"))
     ]
 
@@ -389,7 +391,7 @@ _ALL = [
     ),
     Scenario(
         "burst",
-        "different small videos, all at once",
+        "different short videos, all at once",
         _burst,
         fixed(48),
         fixed(200),
