@@ -78,6 +78,10 @@ class Worker:
         finally:
             watchdog.cancel()
         if not line:
+            # Of no use any more; and its last words are all there once it has ended.
+            self._kill()
+            self._process.wait()
+            self._logger.join()
             raise WorkerError("the worker is gone:\n" + "\n".join(self._tail))
         answer = json.loads(line)
         if "error" in answer:
