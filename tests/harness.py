@@ -198,18 +198,11 @@ def no_timing() -> TimingContext:
 
 def bytes_held(renderer: BaseRenderer) -> float:
     """Encoded bytes that this process holds now, as `/metrics` would say."""
-    _let_readers_go()
+    # A thread holds what it fetched until it looks for more work, which on a busy
+    # machine can be after the request has ended.
+    occupy(global_thread_pool)
     EncodedBytes.settle()
     return sample(renderer, "vllm:mm_media_encoded_bytes")
-
-
-def _let_readers_go() -> None:
-    """A thread of the pool holds what it returned until it looks for more work, which
-    on a busy machine can be after the request has ended. So each gets more."""
-    count = global_thread_pool._max_workers
-    barrier = threading.Barrier(count)
-    for future in [global_thread_pool.submit(barrier.wait) for _ in range(count)]:
-        future.result(PATIENCE)
 
 
 def sample(renderer: BaseRenderer, name: str, **labels: str) -> float:

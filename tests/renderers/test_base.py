@@ -19,7 +19,6 @@ from tests.harness import (
     decoder_of,
     gated,
     image_bytes,
-    occupy,
     payload,
     plain,
     process,
@@ -36,7 +35,7 @@ from vllm.exceptions import VLLMUnprocessableEntityError
 from vllm.multimodal.media import AudioMediaIO, ImageMediaIO, VideoMediaIO
 from vllm.multimodal.media import base as media_base
 from vllm.multimodal.media.admission import decoded_size
-from vllm.multimodal.media.executor import decode_thread_count, global_thread_pool
+from vllm.multimodal.media.executor import decode_thread_count
 from vllm.multimodal.media.flights import decode_flights
 from vllm.renderers.base import BaseRenderer
 
@@ -66,7 +65,6 @@ async def held_after(renderer: BaseRenderer) -> float:
     await turns()
     # A fetched item stays with the thread that fetched it until that turns to the
     # next one, which may be some time after the item was handed over.
-    await asyncio.to_thread(occupy, global_thread_pool)
     return bytes_held(renderer)
 
 

@@ -81,7 +81,7 @@ async def test_the_blocking_way_prepares_alike(
 ) -> None:
     data = {"image": [ref_of("image")[0]]}
     process(renderer, data)
-    in_one = ["_prepare_multimodal_inputs", "threads(", "apply", "apply_phase1", ")"]
+    in_one = ["_prepare_multimodal_inputs", "threads(", "apply", ")"]
     assert steps.names() == in_one
     steps.taken.clear()
     await renderer._process_multimodal_blocking_async(

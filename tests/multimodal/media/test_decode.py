@@ -18,6 +18,7 @@ from vllm.exceptions import (
     VLLMValidationError,
 )
 from vllm.multimodal.media import ImageMediaIO, MediaRef
+from vllm.multimodal.media import decode as decode_module
 from vllm.multimodal.media import flights as flights_module
 from vllm.multimodal.media.decode import (
     DecodeJob,
