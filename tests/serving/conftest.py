@@ -9,10 +9,16 @@ from tiny import media, models
 from tiny.server import ServeProcess
 
 
+def is_here(item):
+    return "serving" in item.path.parts
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "serving" in item.path.parts:
+        if is_here(item):
             item.add_marker(pytest.mark.serving)
+    # It ends the server that the others use.
+    items.sort(key=lambda item: item.path.name == "test_shutdown.py" and is_here(item))
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes of a pooling server, whose processor cache holds a few images only."""
 
-import json
 import random
-import struct
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
-from tests.serving.conftest import change, image_data, video_part
+from tests.serving.conftest import change, image_data
 from tests.serving.routes import (
     Route,
     as_chat,
@@ -23,10 +20,8 @@ from tests.serving.routes import (
     of_each_modality,
     parts,
 )
-from tiny import media, models
+from tiny import models
 from tiny.server import ServeProcess
-
-PATIENCE = 120
 
 
 @pytest.fixture(scope="module")
@@ -97,30 +92,3 @@ def test_the_engine_has_what_the_front_end_takes_for_cached(server, unique):
     outcomes = change(server, "image", all_of_them)
     assert outcomes["cached"] > 20 and outcomes["decoded"] > 40, outcomes
     assert "cache miss" not in server.log.read_text()
-
-
-def with_box(video: bytes, content: bytes) -> bytes:
-    """The same MP4 with other bytes: a box at its end that says to be skipped."""
-    return video + struct.pack(">I4s", 8 + len(content), b"free") + content
-
-
-def test_it_ends_while_media_decode(server, web):
-    """The last test here: it ends the server."""
-    video = media.video(1280, 720, 4, seed=9)
-    paths = [f"/{n}.mp4" for n in range(30)]
-    urls = [web.serve(p, with_box(video, p.encode()), "video/mp4") for p in paths]
-    clients = [HTTPConnection("127.0.0.1", server.port) for _ in urls]
-    for client, url in zip(clients, urls, strict=True):
-        message = {"role": "user", "content": [video_part(url)]}
-        body = json.dumps({"model": server.model, "messages": [message]})
-        header = {"Content-Type": "application/json"}
-        client.request("POST", "/v1/embeddings", body, header)
-    for path in paths:
-        web.wait_for_gets(path, 1)
-    assert server.metrics().total("vllm:mm_media_decodes_running") > 0
-    server.terminate()
-    # The release never answers what its engine has at that moment, and waits for
-    # these clients to hang up.
-    for client in clients:
-        client.close()
-    assert server.wait(PATIENCE) == 0
