@@ -33,12 +33,18 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return torch.load(saved, weights_only=False)
 
 
-def assert_same(found: Any, expected: Any) -> None:
-    # By part, so that a failure says which.
-    assert found["prompt"] == expected["prompt"]
-    assert found.keys() == expected.keys()
-    for name in expected:
-        assert same(found[name], expected[name]), name
+def assert_same(found: Any, expected: Any, where: str = "") -> None:
+    """Equal to the bit, or an error that says what is not."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for name in expected:
+            assert_same(found[name], expected[name], f"{where}.{name}")
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected), where
+        for i, pair in enumerate(zip(found, expected, strict=True)):
+            assert_same(*pair, f"{where}[{i}]")
+    else:
+        assert same(found, expected), f"{where}: {found} instead of {expected}"
 
 
 @pytest.mark.parametrize("name", cases.CHATS)
