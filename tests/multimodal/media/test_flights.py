@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import PATIENCE, Decoder
-from vllm.multimodal.media import metrics
+from vllm.multimodal.media import MediaRef, metrics
 from vllm.multimodal.media.admission import Admission, DecodeRequest
 from vllm.multimodal.media.flights import DecodeFlights, DecodeJob, MediaItemRef
 
@@ -163,6 +163,26 @@ def test_each_gets_the_error_and_the_next_tries_anew(
     ended(job)
     assert again.calls == 1
     leave(*jobs, job)
+
+
+def test_whoever_comes_as_it_fails_tries_anew(
+    flights: DecodeFlights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, again = decoder(error=ValueError("broken")), decoder()
+    late: list[DecodeJob] = []
+    release = MediaRef.release
+
+    def board_and_release(ref: MediaRef) -> None:
+        monkeypatch.undo()
+        late.append(flights.board(item(again), DecodeRequest("model")))
+        release(ref)
+
+    monkeypatch.setattr(MediaRef, "release", board_and_release)
+    job = flights.board(item(bad), DecodeRequest("model"))
+    ended(job)
+    ended(*late)
+    assert (bad.calls, again.calls) == (1, 1)
+    leave(*late)
 
 
 @pytest.mark.parametrize("which", [0, 1])

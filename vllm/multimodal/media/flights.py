@@ -226,7 +226,6 @@ class DecodeFlights:
     def _fail(
         self, flight: _Flight, error: BaseException, outcome: str | None = None
     ) -> None:
-        flight.ref.release()
         with self._lock:
             self._admission.end(flight, 0)
             # Closed at once: whoever comes next tries anew. And emptied, because the
@@ -236,6 +235,8 @@ class DecodeFlights:
             for job in jobs:
                 job._flight = None
             begun = self._admit()
+        # Not before it is closed, because whoever comes aboard decodes by it.
+        flight.ref.release()
         for job in _not_cancelled(jobs):
             if outcome is not None:
                 metrics.count_item(flight.modality, outcome)
