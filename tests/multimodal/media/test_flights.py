@@ -3,6 +3,7 @@
 
 import gc
 import threading
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import wait
 from typing import Any
@@ -31,8 +32,9 @@ def flights(admission: Admission) -> Iterator[DecodeFlights]:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    name = request.node.name
+def model(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model name that nothing else is counted under."""
+    name = f"test-{uuid.uuid4().hex}"
     monkeypatch.setattr(metrics, "_model_name", name)
     return name
 
