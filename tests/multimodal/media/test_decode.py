@@ -20,6 +20,7 @@ from vllm.exceptions import (
 from vllm.multimodal.media import ImageMediaIO, MediaRef
 from vllm.multimodal.media import decode as decode_module
 from vllm.multimodal.media import flights as flights_module
+from vllm.multimodal.media.admission import Admission
 from vllm.multimodal.media.decode import (
     DecodeJob,
     MediaItemRef,
@@ -32,7 +33,7 @@ from vllm.multimodal.media.decode import (
     media_decode_error,
     submit_media_decodes,
 )
-from vllm.multimodal.media.flights import decode_flights
+from vllm.multimodal.media.flights import DecodeFlights
 
 PATIENCE = 60
 
@@ -122,6 +123,7 @@ def test_jobs_submitted_before_a_failure_can_be_drained(
 ) -> None:
     gate = gates()
     refuse_all_but_the_first(monkeypatch)
+    use_threads(monkeypatch, 2)
     jobs: list[DecodeJob] = []
     decodes = [gate, lambda: "never", lambda: "never"]
     with pytest.raises(RuntimeError, match="after shutdown"):
@@ -137,12 +139,18 @@ def test_a_job_that_is_refused_after_it_waited_fails(
 ) -> None:
     gate = gates()
     refuse_all_but_the_first(monkeypatch)
-    monkeypatch.setattr(decode_flights._admission, "threads", 1)
+    use_threads(monkeypatch, 1)
     jobs = submitted(gate, lambda: "never")
     gate.go.set()
     with pytest.raises(RuntimeError, match="after shutdown"):
         collect_media_decodes(jobs, lambda _, error: error)
     assert jobs[0].item.ref.is_decoded and not jobs[1].item.ref.is_decoded
+
+
+def use_threads(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Flights of this test alone: others may have left decodes running."""
+    flights = DecodeFlights(Admission(limit=0, threads=count))
+    monkeypatch.setattr(decode_module, "decode_flights", flights)
 
 
 def refuse_all_but_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
