@@ -80,7 +80,7 @@ class _BaseMultiModalProcessor(
                         self.info.model_id,
                         self.info.ctx.get_mm_config().mm_hasher_algorithm,
                     )
-                wanted = _select_missing(inputs)
+                wanted = _select_uncached(wanted, _look_up(inputs))
             self._submit_ref_decodes(wanted, state, urgent=urgent)
         except BaseException:
             state.close()
@@ -110,8 +110,10 @@ class _BaseMultiModalProcessor(
         inputs = state.inputs
         missing: list[str] = []
         if inputs.can_use_cache:
-            missing = _find_missing_hashes(inputs)
-            self._decode_ref_items(_select_missing(inputs), state)
+            is_cached = _look_up(inputs)
+            missing = _uncached_hashes(inputs, is_cached)
+            uncached = _select_uncached(inputs.mm_data_items, is_cached)
+            self._decode_ref_items(uncached, state)
         released = _BaseMultiModalProcessor.released
         with _forgotten_on_failure(inputs.cache, missing):
             mm_res = released._cached_apply_hf_processor(self, inputs, state.timing_ctx)
@@ -204,22 +206,23 @@ def _forgotten_on_failure(
         raise
 
 
-def _find_missing_hashes(inputs: ProcessorInputs) -> list[str]:
+def _look_up(inputs: ProcessorInputs) -> dict[str, list[bool]]:
+    """Which items the cache holds now."""
     assert inputs.cache is not None
+    assert inputs.mm_hashes is not None
+    return {m: inputs.cache.is_cached(h) for m, h in inputs.mm_hashes.items()}
+
+
+def _uncached_hashes(
+    inputs: ProcessorInputs, is_cached: Mapping[str, Sequence[bool]]
+) -> list[str]:
     assert inputs.mm_hashes is not None
     return [
         mm_hash
-        for mm_hashes in inputs.mm_hashes.values()
-        for mm_hash in mm_hashes
-        if not inputs.cache.is_cached_item(mm_hash)
+        for modality, flags in is_cached.items()
+        for mm_hash, cached in zip(inputs.mm_hashes[modality], flags, strict=True)
+        if not cached
     ]
-
-
-def _select_missing(inputs: ProcessorInputs) -> MultiModalDataItems:
-    assert inputs.cache is not None
-    assert inputs.mm_hashes is not None
-    is_cached = {m: inputs.cache.is_cached(h) for m, h in inputs.mm_hashes.items()}
-    return _select_uncached(inputs.mm_data_items, is_cached)
 
 
 def _select_uncached(
