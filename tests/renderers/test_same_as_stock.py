@@ -18,32 +18,19 @@ from vllm.renderers.base import BaseRenderer
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def results_of(folder: Path, lazy: str) -> dict[str, Any]:
-    """By case, what becomes of it without and with a cached result.
-
-    In a process of its own for either mode: the sound features of one case came out
-    otherwise in the last bit where a thousand tests had run before in the process.
-    """
-    saved = folder / f"{lazy}.pt"
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By case, what stock vLLM makes of it without and with a cached result."""
+    saved = tmp_path_factory.mktemp("stock") / "results.pt"
     done = subprocess.run(
         [sys.executable, "-m", "tests.renderers.cases", str(saved)],
         cwd=ROOT,
-        env={**os.environ, "VLLM_LAZY_MEDIA": lazy},
+        env={**os.environ, "VLLM_LAZY_MEDIA": "0"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     return torch.load(saved, weights_only=False)
-
-
-@pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return results_of(tmp_path_factory.mktemp("stock"), "0")
-
-
-@pytest.fixture(scope="module")
-def lazy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return results_of(tmp_path_factory.mktemp("lazy"), "1")
 
 
 def assert_same(found: Any, expected: Any, where: str = "") -> None:
@@ -61,8 +48,9 @@ def assert_same(found: Any, expected: Any, where: str = "") -> None:
 
 
 @pytest.mark.parametrize("name", cases.CHATS)
-def test_chat(lazy: dict[str, Any], stock: dict[str, Any], name: str) -> None:
-    assert_same(lazy[name], stock[name])
+def test_chat(renderer: BaseRenderer, stock: dict[str, Any], name: str) -> None:
+    for expected in stock[name]:
+        assert_same(cases.render_chat(renderer, name), expected)
 
 
 @pytest.mark.parametrize("name", cases.CHATS)
@@ -74,8 +62,9 @@ async def test_chat_async(
 
 
 @pytest.mark.parametrize("name", cases.OFFLINE)
-def test_offline(lazy: dict[str, Any], stock: dict[str, Any], name: str) -> None:
-    assert_same(lazy[name], stock[name])
+def test_offline(renderer: BaseRenderer, stock: dict[str, Any], name: str) -> None:
+    for expected in stock[name]:
+        assert_same(cases.render_offline(renderer, name), expected)
 
 
 async def test_concurrent_chats(renderer: BaseRenderer, stock: dict[str, Any]) -> None:

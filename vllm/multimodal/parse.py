@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from vllm.upstream.multimodal import parse as upstream
+from vllm.upstream.multimodal.audio import AudioSpec, normalize_audio
 from vllm_lazy_media.amend import Amends
 
-from .audio import AudioSpec, normalize_audio
 from .media import MediaRef
 from .media.decode import MediaItemRef, decode_item, media_decode_error
 
