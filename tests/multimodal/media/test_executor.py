@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes of one modality do not wait for those of another, nor for reads."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -78,3 +79,19 @@ def test_failures_are_left_to_the_future() -> None:
 def test_threads_tell_their_modality() -> None:
     future = submit_decode("audio", lambda: threading.current_thread().name)
     assert "audio" in future.result(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "configured", "threads"),
+    [(1, None, 2), (2, None, 4), (64, None, 8), (2, "1", 1), (2, "16", 16)],
+)
+def test_how_many_decode_at_a_time(
+    cpus: int, configured: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "VLLM_MEDIA_LOADING_THREAD_COUNT"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cpus)))
+    if configured is None:
+        monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setenv(name, configured)
+    assert decode_thread_count() == threads
