@@ -212,6 +212,33 @@ class ChunkProcessor:
         ]
 
 
+@pytest.mark.parametrize("make", [MultiModalItemTracker, AsyncMultiModalItemTracker])
+def test_a_request_makes_one_connector(
+    renderer: BaseRenderer, make: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    load = chat_utils.MEDIA_CONNECTOR_REGISTRY.load
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        made.append(kwargs)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(chat_utils.MEDIA_CONNECTOR_REGISTRY, "load", counted)
+    tracker = make(renderer.model_config)
+    # A parser for each message, as the release makes them.
+    first, second = tracker.create_parser(), tracker.create_parser()
+    assert first._connector is second._connector
+    assert made == [
+        {
+            "allowed_local_media_path": tracker.allowed_local_media_path,
+            "allowed_media_domains": tracker.allowed_media_domains,
+        }
+    ]
+    assert make(renderer.model_config).create_parser()._connector is not (
+        first._connector
+    )
+
+
 def chunk_tracker(renderer: BaseRenderer, make: type) -> Any:
     tracker = make(renderer.model_config)
     tracker.use_unified_vision_chunk_modality = True

@@ -39,13 +39,15 @@ class _BaseMultiModalItemTracker(Amends, target=upstream.BaseMultiModalItemTrack
         """The decoder for `modality`, as the model and the request want it."""
         return self.mm_processor.info.get_media_io(modality, self.media_io_kwargs)
 
-
-def _load_connector(tracker: upstream.BaseMultiModalItemTracker) -> MediaConnector:
-    return MEDIA_CONNECTOR_REGISTRY.load(
-        envs.VLLM_MEDIA_CONNECTOR,
-        allowed_local_media_path=tracker.allowed_local_media_path,
-        allowed_media_domains=tracker.allowed_media_domains,
-    )
+    @cached_property
+    def media_connector(self) -> MediaConnector:
+        """What fetches the request's media. One for all its messages, because to make
+        one looks the allowed directory up on the disk, here on the event loop."""
+        return MEDIA_CONNECTOR_REGISTRY.load(
+            envs.VLLM_MEDIA_CONNECTOR,
+            allowed_local_media_path=self.allowed_local_media_path,
+            allowed_media_domains=self.allowed_media_domains,
+        )
 
 
 def _wants_audio(parser: Any) -> bool:
@@ -59,9 +61,9 @@ class _MultiModalContentParser(
     target=upstream.MultiModalContentParser,
     replaces=("_connector", "parse_image", "parse_audio", "parse_video"),
 ):
-    @cached_property
+    @property
     def _connector(self) -> MediaConnector:
-        return _load_connector(self._tracker)
+        return self._tracker.media_connector
 
     def _add_item(self, modality: str, item: Any, uuid: str | None) -> None:
         placeholder = self._tracker.add(modality, (item, uuid))
@@ -107,9 +109,9 @@ class _AsyncMultiModalContentParser(
         "parse_video",
     ),
 ):
-    @cached_property
+    @property
     def _connector(self) -> MediaConnector:
-        return _load_connector(self._tracker)
+        return self._tracker.media_connector
 
     async def _image_with_uuid_async(self, url: str | None, uuid: str | None) -> _Item:
         if not url:

@@ -454,3 +454,62 @@ async def test_nothing_is_dropped_without_cancellation() -> None:
         futures = [pool.submit(str, n) for n in range(3)]
         await drain_futures_async(futures, lambda: pytest.fail("not cancelled"))
     assert [future.result() for future in futures] == ["0", "1", "2"]
+
+
+async def test_the_loop_is_woken_once_however_many_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    futures: list[Future] = [Future() for _ in range(5)]
+    draining = asyncio.ensure_future(drain_futures_async(futures, lambda: None))
+    await turns()
+    loop, woken = asyncio.get_running_loop(), []
+    wake = loop.call_soon_threadsafe
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        woken.append(args)
+        return wake(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    futures[0].set_exception(ValueError("broken"))
+    futures[1].cancel()
+    for future in futures[2:4]:
+        future.set_result(None)
+    await turns()
+    assert not woken
+    assert not draining.done()
+    futures[4].set_result(None)
+    await draining
+    assert len(woken) == 1
+
+
+async def test_who_waits_for_what_ended_first_goes_on_first() -> None:
+    first, second = Future(), Future()  # type: ignore[var-annotated]
+    went_on: list[str] = []
+
+    async def wait_for(name: str, future: Future) -> None:
+        await drain_futures_async([future], lambda: None)
+        went_on.append(name)
+
+    waiting = asyncio.ensure_future(wait_for("first", first))
+    await turns()
+    first.set_result(None)
+    second.set_result(None)
+    # It has ended when it is first waited for, and the other is not told yet.
+    late = asyncio.ensure_future(wait_for("second", second))
+    await asyncio.gather(waiting, late)
+    assert went_on == ["first", "second"]
+
+
+def test_a_future_may_end_after_its_loop(caplog: pytest.LogCaptureFixture) -> None:
+    future: Future = Future()
+
+    async def give_up() -> None:
+        draining = asyncio.ensure_future(drain_futures_async([future], lambda: None))
+        await turns()
+        # Or the loop would not end without it.
+        draining.get_coro().close()  # type: ignore[union-attr]
+
+    asyncio.run(give_up())
+    future.set_result(None)
+    # A future logs what those raise whom it tells of its end.
+    assert "concurrent.futures" not in {record.name for record in caplog.records}

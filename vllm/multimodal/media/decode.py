@@ -6,8 +6,10 @@ error factory, because only the caller knows what the client calls the item.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import TypeAlias
 
 from vllm.exceptions import VLLMError, VLLMUnprocessableEntityError
@@ -119,20 +121,14 @@ async def drain_futures_async(
         futures: Work on executors.
         drop_unstarted: Called when this is cancelled, to give up what has not begun.
     """
-    pending = {asyncio.wrap_future(f) for f in futures}
     cancelled: asyncio.CancelledError | None = None
-    while pending:
+    while True:
         try:
-            done, pending = await asyncio.wait(pending)
+            await _all_ended(futures)
+            break
         except asyncio.CancelledError as e:
-            # `wait` leaves what it waits for alone when it is cancelled.
             cancelled = e
             drop_unstarted()
-            continue
-        for ended in done:
-            # Looked at, or asyncio would log it as never retrieved.
-            if not ended.cancelled():
-                ended.exception()
     if cancelled is not None:
         try:
             raise cancelled
@@ -140,6 +136,36 @@ async def drain_futures_async(
             # A frame that refers to the error it raises is a cycle, which would keep
             # the request's payloads until the garbage collector runs.
             del cancelled
+
+
+def _all_ended(futures: Sequence["Future"]) -> "asyncio.Future[None]":
+    """Done when all of `futures` are, whatever became of them. On the event loop.
+
+    It wakes the loop once, where `asyncio.wait` would do so for each future and then
+    take another turn: each time, the loop competes for the interpreter with the mm
+    worker. Cancelling it leaves `futures` alone.
+    """
+    loop = asyncio.get_running_loop()
+    all_ended = loop.create_future()
+    others = itertools.count(len(futures) - 1, -1)
+
+    def tell() -> None:
+        # It is done where its waiter was cancelled.
+        if not all_ended.done():
+            all_ended.set_result(None)
+
+    def count_down(_ended: object) -> None:
+        # On whichever thread ends a future, and `next` of a count is atomic.
+        if next(others) == 0:
+            # Nobody waits any more where the loop has been closed meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+    for future in futures:
+        future.add_done_callback(count_down)
+    if not futures:
+        tell()
+    return all_ended
 
 
 def collect_media_decodes(

@@ -146,7 +146,7 @@ class EncodedBytes:
 
     # Gauges take locks that a destructor must not wait for: the collector may run
     # it inside one of them. `SimpleQueue.put` is safe there, so a thread of its own
-    # applies the changes.
+    # takes the bytes off again.
     _changes: "queue.SimpleQueue[tuple[str, int] | threading.Event]" = (
         queue.SimpleQueue()
     )
@@ -158,14 +158,14 @@ class EncodedBytes:
         self._model = _model_name
         if EncodedBytes._applier is None:
             self._start_applier()
-        self._changes.put((self._model, size))
+        _encoded_bytes.labels(self._model).inc(size)
 
     def __del__(self) -> None:
         self._changes.put((self._model, -self._size))
 
     @classmethod
     def settle(cls) -> None:
-        """Wait until every change made so far shows in the gauge."""
+        """Wait until everything let go of so far is off the gauge."""
         if cls._applier is not None:
             applied = threading.Event()
             cls._changes.put(applied)
