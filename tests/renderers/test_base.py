@@ -90,6 +90,32 @@ async def test_worker_is_free_while_media_decode(renderer: BaseRenderer) -> None
     assert (await task)["mm_placeholders"]["video"]
 
 
+@pytest.mark.parametrize("cached", [False, True])
+async def test_the_worker_wakes_the_loop_once(
+    renderer: BaseRenderer, cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cached:
+        await process_async(renderer, {"image": [ref_of("image")[0]]})
+    loop = asyncio.get_running_loop()
+    worker = renderer._mm_executor.submit(threading.get_ident).result(PATIENCE)
+    wake, woken_by = loop.call_soon_threadsafe, []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        woken_by.append(threading.get_ident())
+        return wake(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", noted)
+    decoder = decoder_of("image", held=not cached)
+    task = start(renderer, "image", decoder)
+    if not cached:
+        await wait_for(decoder.began)
+        # The worker has done with phase 1, and the decode has not ended.
+        renderer._mm_executor.submit(lambda: None).result(PATIENCE)
+        decoder.go.set()
+    assert (await task)["mm_placeholders"]["image"]
+    assert woken_by.count(worker) == 1
+
+
 async def test_requests_overtake_many_videos(renderer: BaseRenderer) -> None:
     videos = [decoder_of("video", seed % 2, held=True) for seed in range(10)]
     refs = [d.ref(payload("video", seed)) for seed, d in enumerate(videos)]

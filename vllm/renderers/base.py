@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from vllm import envs
@@ -136,9 +137,13 @@ class _BaseRenderer(
     async def _begin_multimodal(
         self, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[MultiModalApplyState, upstream.MultiModalInput | None]:
+        """The first step, and the decodes that it submits, to their end."""
         begun = self._mm_executor.submit(self._apply_until_decode, args, kwargs)
         try:
-            return await _run_to_end(begun)
+            await drain_futures_async(
+                [_ended_with_decodes(begun)], partial(_give_up, begun)
+            )
+            return begun.result()
         except asyncio.CancelledError:
             # Nobody else knows of the state that it may have made.
             if not begun.cancelled() and begun.exception() is None:
@@ -200,6 +205,38 @@ class _BaseRenderer(
             mm_inputs = self.get_mm_processor().apply_phase2(state)
         self.update_mm_cache_stats()
         return mm_inputs
+
+
+def _ended_with_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> Future:
+    """Done when `begun` has ended, and so have the decodes that it submitted.
+
+    The event loop is told of both at once: telling it of the first alone would take
+    the interpreter from the mm worker, which is the one that has work to do.
+    """
+    ended: Future[None] = Future()
+    tell = partial(ended.set_result, None)
+
+    def wait_for_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
+        # On the mm worker.
+        if begun.cancelled() or begun.exception() is not None:
+            tell()
+        else:
+            begun.result()[0].tell_when_decoded(tell)
+
+    begun.add_done_callback(wait_for_decodes)
+    return ended
+
+
+def _give_up(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
+    """Drop the first step, or else its decodes, where they have not begun."""
+
+    def drop_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
+        if not begun.cancelled() and begun.exception() is None:
+            begun.result()[0].drop_unstarted()
+
+    if not begun.cancel():
+        # Here and now, or at the end of the step, since only then they are known.
+        begun.add_done_callback(drop_decodes)
 
 
 def _forget(cache: Any, made: upstream.MultiModalInput) -> None:

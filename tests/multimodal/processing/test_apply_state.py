@@ -2,6 +2,7 @@
 """What is carried between the phases, and how it ends."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -112,6 +113,33 @@ async def test_waiting_on_the_event_loop() -> None:
         decoder.go.set()
         await waiting
     assert decoder.calls == 1
+
+
+def test_it_tells_when_all_is_decoded() -> None:
+    first, last = held_image(), held_image()
+    with submitted(first, last) as state:
+        assert first.began.wait(PATIENCE) and last.began.wait(PATIENCE)
+        told = threading.Semaphore(0)
+        state.timing_ctx.enabled = True
+        state.tell_when_decoded(told.release)
+        first.go.set()
+        state.jobs[0].future.result(PATIENCE)
+        assert not told.acquire(blocking=False)
+        assert "decode_media" not in state.timing_ctx.stage_secs
+        last.go.set()
+        assert told.acquire(timeout=PATIENCE)
+        assert state.timing_ctx.stage_secs["decode_media"] > 0
+        # Once, and also where all has ended before.
+        assert not told.acquire(blocking=False)
+        state.tell_when_decoded(told.release)
+        assert told.acquire(blocking=False)
+
+
+def test_it_tells_of_a_failure_as_well() -> None:
+    with submitted(Decoder(error=ValueError("broken"))) as state:
+        told = threading.Event()
+        state.tell_when_decoded(told.set)
+        assert told.wait(PATIENCE)
 
 
 async def test_waiting_on_the_event_loop_raises() -> None:

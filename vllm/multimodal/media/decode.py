@@ -138,6 +138,24 @@ async def drain_futures_async(
             del cancelled
 
 
+def call_when_ended(futures: Sequence["Future"], tell: Callable[[], object]) -> None:
+    """Call `tell` once all of `futures` have ended, whatever became of them: on the
+    thread that ends the last of them, or here and now where none is left. Never
+    blocks."""
+    if not futures:
+        tell()
+        return
+    others = itertools.count(len(futures) - 1, -1)
+
+    def count_down(_ended: object) -> None:
+        # `next` of a count is atomic.
+        if next(others) == 0:
+            tell()
+
+    for future in futures:
+        future.add_done_callback(count_down)
+
+
 def _all_ended(futures: Sequence["Future"]) -> "asyncio.Future[None]":
     """Done when all of `futures` are, whatever became of them. On the event loop.
 
@@ -147,24 +165,21 @@ def _all_ended(futures: Sequence["Future"]) -> "asyncio.Future[None]":
     """
     loop = asyncio.get_running_loop()
     all_ended = loop.create_future()
-    others = itertools.count(len(futures) - 1, -1)
 
-    def tell() -> None:
+    def set_result() -> None:
         # It is done where its waiter was cancelled.
         if not all_ended.done():
             all_ended.set_result(None)
 
-    def count_down(_ended: object) -> None:
-        # On whichever thread ends a future, and `next` of a count is atomic.
-        if next(others) == 0:
-            # Nobody waits any more where the loop has been closed meanwhile.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(tell)
+    def tell() -> None:
+        # Nobody waits any more where the loop has been closed meanwhile.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(set_result)
 
-    for future in futures:
-        future.add_done_callback(count_down)
-    if not futures:
-        tell()
+    if futures:
+        call_when_ended(futures, tell)
+    else:
+        set_result()
     return all_ended
 
 

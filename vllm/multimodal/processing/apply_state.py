@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is carried from the first phase of processing to the second."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from vllm.upstream.multimodal.processing.context import TimingContext
 
@@ -11,6 +11,7 @@ from ..media.decode import (
     DecodeJob,
     DecodeRequest,
     MediaItemRef,
+    call_when_ended,
     collect_media_decodes,
     collect_media_decodes_async,
     drain_media_decodes,
@@ -75,6 +76,18 @@ class MultiModalApplyState:
         submit_media_decodes(todo, self.jobs, self._request, urgent=urgent)
         return self.jobs[submitted_before:]
 
+    def tell_when_decoded(self, tell: Callable[[], object]) -> None:
+        """Call `tell` once every decode has ended: on the thread that ends the last,
+        or here and now where there is none. Never blocks."""
+        recording = self.timing_ctx.record("decode_media")
+        recording.__enter__()
+
+        def ended() -> None:
+            recording.__exit__(None, None, None)
+            tell()
+
+        call_when_ended([job.future for job in self.jobs], ended)
+
     def wait_decodes(self) -> None:
         """Wait for every decode. Blocks: for a thread that may wait.
 
@@ -106,20 +119,21 @@ class MultiModalApplyState:
 
         A decode that has not begun is dropped. Blocks: for a thread that may wait.
         """
-        self._drop_unstarted()
+        self.drop_unstarted()
         drain_media_decodes(self.jobs)
         self._let_go()
 
     async def aclose(self) -> None:
         """`close` for the event loop. Cancelled, it closes all the same and raises
         CancelledError at the end."""
-        self._drop_unstarted()
+        self.drop_unstarted()
         try:
             await drain_media_decodes_async(self.jobs)
         finally:
             self._let_go(blocking=False)
 
-    def _drop_unstarted(self) -> None:
+    def drop_unstarted(self) -> None:
+        """Give the decodes up that have not begun. Any thread; never blocks."""
         for job in self.jobs:
             job.cancel()
 
