@@ -83,7 +83,7 @@ def test_threads_tell_their_modality() -> None:
 
 @pytest.mark.parametrize(
     ("cpus", "configured", "threads"),
-    [(1, None, 2), (2, None, 4), (64, None, 8), (2, "1", 1), (2, "16", 16)],
+    [(1, None, 1), (2, None, 2), (64, None, 8), (2, "1", 1), (2, "16", 16)],
 )
 def test_how_many_decode_at_a_time(
     cpus: int, configured: str | None, threads: int, monkeypatch: pytest.MonkeyPatch

@@ -29,14 +29,13 @@ def decode_thread_count() -> int:
     """How many decodes of one modality run at a time.
 
     `VLLM_MEDIA_LOADING_THREAD_COUNT` where that is set. Its default is meant for
-    downloads, which wait; a decode computes, so by default there are no more than two
-    for each CPU of this process. One would leave CPUs idle: decoders written in
-    Python wait for the interpreter in between.
+    downloads, which wait; a decode computes, so by default there are no more of them
+    than this process has CPUs. More gain nothing, and hold more memory.
     """
     count = envs.VLLM_MEDIA_LOADING_THREAD_COUNT
     if envs.is_set("VLLM_MEDIA_LOADING_THREAD_COUNT"):
         return count
-    return min(count, 2 * len(os.sched_getaffinity(0)))
+    return min(count, len(os.sched_getaffinity(0)))
 
 
 def submit_decode(modality: str, decode: Callable[[], _T]) -> "Future[_T]":
