@@ -19,9 +19,13 @@ export DO_NOT_TRACK := 1
 # The torch wheel is large, and slow connections are no error.
 export UV_HTTP_TIMEOUT := 600
 
+# Without its bytecode, each start of vLLM takes half a minute of a processor, and the
+# tests start it dozens of times.
+unexport PYTHONDONTWRITEBYTECODE
+
 # uv needs seconds where pip needs minutes, but does not read pip's configuration.
 define install
-$(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || \
+$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(1) || \
 	$(PYTHON) -m pip --python $(BIN)/python install --quiet $(1)
 endef
 
