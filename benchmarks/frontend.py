@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -101,9 +102,12 @@ class FrontEnd:
         idle = self.memory.settle()
         self.memory.reset()
         before = inside.items_decoded()
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.process_time()
         await pacer.run(send)
         values = pacer.values()
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+        values["page_faults"] = faults / values["requests"]
         values["cpu_ms"] = (time.process_time() - start) * 1000 / values["requests"]
         values["peak_mb"] = max(0.0, self.memory.peak() - idle)
         values["held_mb"] = self.memory.settle() - idle

@@ -73,7 +73,11 @@ def start(mode: str, pool: Pool, arguments: Sequence[str] = ()) -> ServeProcess:
         models.build_omni(),
         arguments,
         # Development mode has the endpoints that empty the caches.
-        {**ENVIRONMENTS[mode], "VLLM_SERVER_DEV_MODE": "1"},
+        {
+            **worker.ALLOCATOR,
+            **ENVIRONMENTS[mode],
+            "VLLM_SERVER_DEV_MODE": "1",
+        },
         media_dir=pool.folder,
     )
 

@@ -106,13 +106,13 @@ class LoopWatch:
         def _run(handle: Any) -> None:
             if threading.get_ident() != thread:
                 return run(handle)
+            # Before it runs: a task forgets its coroutine when it ends.
+            name = _name(handle)
             delay, start, cpu = (
                 watch._delays.now(),
                 time.perf_counter(),
                 time.thread_time(),
             )
-            # Before it runs: a task forgets its coroutine when it ends.
-            name = _name(handle)
             try:
                 return run(handle)
             finally:
@@ -129,7 +129,8 @@ def _name(handle: Any) -> str:
     owner = getattr(callback, "__self__", None)
     if not isinstance(owner, asyncio.Task):
         return getattr(callback, "__qualname__", repr(callback))
-    name, inner = repr(owner), cast(Any, owner.get_coro())
+    # Not by its `repr`, which has the result that it waits for, tensors and all.
+    name, inner = owner.get_name(), cast(Any, owner.get_coro())
     while inspect.iscoroutine(inner):
         name, inner = inner.__qualname__, inner.cr_await
     return name

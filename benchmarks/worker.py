@@ -19,6 +19,14 @@ from typing import Any
 
 Answer = dict[str, Any]
 
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+"""What glibc settles on by itself once a block of 32 MB has been freed. Whether it has
+depends on what a process did before, and each cold request then pays for hundreds of
+page faults or for none: more than what is to be measured, in either mode."""
+
 
 class WorkerError(RuntimeError):
     """The worker could not do what it was asked, or is gone."""
@@ -34,7 +42,12 @@ class Worker:
         self, module: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
-        self._env = {**os.environ, "HF_HUB_OFFLINE": "1", **(env or {})}
+        self._env = {
+            **os.environ,
+            **ALLOCATOR,
+            "HF_HUB_OFFLINE": "1",
+            **(env or {}),
+        }
         self._tail: deque[str] = deque(maxlen=20)
 
     def __enter__(self) -> "Worker":

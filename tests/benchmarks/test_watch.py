@@ -60,6 +60,30 @@ async def test_the_longest_callback_is_found_and_named(clocks: Clocks) -> None:
     assert seen.worst.endswith(".long")
 
 
+async def test_naming_a_callback_prints_nothing_that_it_waits_for(
+    clocks: Clocks,
+) -> None:
+    printed = []
+
+    class Result:
+        def __repr__(self) -> str:
+            # As long as it takes to print a tensor.
+            printed.append(self)
+            return "result"
+
+    go = asyncio.get_running_loop().create_future()
+
+    async def wait() -> None:
+        await go
+
+    with LoopWatch():
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        go.set_result(Result())
+        await task
+    assert not printed
+
+
 async def test_leaving_puts_the_loop_back(clocks: Clocks) -> None:
     before = asyncio.events.Handle._run
     with LoopWatch() as seen:
