@@ -397,6 +397,7 @@ _ALL = [
         fixed(200),
         concurrency=200,
         cold=True,
+        fine=True,
         levels=(FRONTEND,),
     ),
 ]
