@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.say import say
 from benchmarks.stats import Spread, ratio, spread
 
 MICRO = "micro"
@@ -58,7 +59,11 @@ class Results:
         self.samples.append(Sample(level, scenario, mode, values))
 
     def fail(self, level: str, scenario: str, mode: str, error: object) -> None:
-        self.failures.append(Failure(level, scenario, mode, str(error)))
+        """Notes the first line of `error` and prints all of it: a log, which names
+        files of this machine, is nothing to keep beside the figures."""
+        say(f"{level}, {scenario}, {mode}: {error}")
+        first = str(error).partition("\n")[0]
+        self.failures.append(Failure(level, scenario, mode, first))
 
     def values(self, level: str, scenario: str, mode: str, name: str) -> list[float]:
         """Each sample's value called `name`; empty where none has it."""

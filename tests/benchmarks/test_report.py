@@ -58,6 +58,7 @@ def test_a_failure_is_reported(results: Results) -> None:
     text = report.report(results)
     assert "frontend, history, stock" in text
     assert "RuntimeError: no" in text
+    assert "more" not in results.failures[0].error
 
 
 def test_a_page_takes_the_table_between_its_markers() -> None:
