@@ -146,7 +146,7 @@ class _BaseRenderer(
             return begun.result()
         except asyncio.CancelledError:
             # Nobody else knows of the state that it may have made.
-            if not begun.cancelled() and begun.exception() is None:
+            if _succeeded(begun):
                 state, made = begun.result()
                 if made is not None:
                     self._forget_unsent(state, made)
@@ -164,7 +164,7 @@ class _BaseRenderer(
         try:
             return await _run_to_end(phase2)
         except asyncio.CancelledError:
-            if not phase2.cancelled() and phase2.exception() is None:
+            if _succeeded(phase2):
                 self._forget_unsent(state, phase2.result())
             raise
         finally:
@@ -218,10 +218,10 @@ def _ended_with_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> Fu
 
     def wait_for_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
         # On the mm worker.
-        if begun.cancelled() or begun.exception() is not None:
-            tell()
-        else:
+        if _succeeded(begun):
             begun.result()[0].tell_when_decoded(tell)
+        else:
+            tell()
 
     begun.add_done_callback(wait_for_decodes)
     return ended
@@ -231,12 +231,16 @@ def _give_up(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
     """Drop the first step, or else its decodes, where they have not begun."""
 
     def drop_decodes(begun: "Future[tuple[MultiModalApplyState, Any]]") -> None:
-        if not begun.cancelled() and begun.exception() is None:
+        if _succeeded(begun):
             begun.result()[0].drop_unstarted()
 
-    if not begun.cancel():
-        # Here and now, or at the end of the step, since only then they are known.
-        begun.add_done_callback(drop_decodes)
+    begun.cancel()
+    # Here and now, or at the end of the step, since only then they are known.
+    begun.add_done_callback(drop_decodes)
+
+
+def _succeeded(ended: Future) -> bool:
+    return not ended.cancelled() and ended.exception() is None
 
 
 def _forget(cache: Any, made: upstream.MultiModalInput) -> None:

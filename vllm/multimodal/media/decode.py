@@ -122,7 +122,7 @@ async def drain_futures_async(
         drop_unstarted: Called when this is cancelled, to give up what has not begun.
     """
     cancelled: asyncio.CancelledError | None = None
-    while True:
+    while futures:
         try:
             await _all_ended(futures)
             break
@@ -176,10 +176,7 @@ def _all_ended(futures: Sequence["Future"]) -> "asyncio.Future[None]":
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(set_result)
 
-    if futures:
-        call_when_ended(futures, tell)
-    else:
-        set_result()
+    call_when_ended(futures, tell)
     return all_ended
 
 
