@@ -91,7 +91,6 @@ def measure(
                 runs[level]()
             except Exception as error:
                 results.fail(level, "all that was left", "both", repr(error))
-                say(f"{level} ended early: {error}")
             results.save(path)
 
 

@@ -137,7 +137,7 @@ def run(results: Results, web: str, quick: bool, names: Sequence[str]) -> None:
     ]
     for _ in range(1 if quick else 2):
         with ExitStack() as running:
-            workers = {mode: running.enter_context(_worker(mode)) for mode in MODES}
+            workers = {mode: running.enter_context(make_worker(mode)) for mode in MODES}
             for mode, standing_by in workers.items():
                 lazy = standing_by.ask(do="ready")["lazy"]
                 if lazy != (mode == LAZY):
@@ -148,13 +148,18 @@ def run(results: Results, web: str, quick: bool, names: Sequence[str]) -> None:
             _measure_ref(results, workers[LAZY])
             if any(s.name == BURST for s in wanted):
                 # Only now: an idle process costs memory, if no time.
-                workers[UNBOUNDED] = running.enter_context(_worker(UNBOUNDED))
+                workers[UNBOUNDED] = running.enter_context(make_worker(UNBOUNDED))
                 _alternate(results, workers, SCENARIOS[BURST], web, quick)
 
 
-def _worker(mode: str) -> worker.Worker:
+def make_worker(mode: str, **env: str) -> worker.Worker:
+    """A process that is asked for samples in `mode`."""
     return worker.Worker(
-        "benchmarks.frontend", "--worker", "--mode", mode, env=ENVIRONMENTS[mode]
+        "benchmarks.frontend",
+        "--worker",
+        "--mode",
+        mode,
+        env={**ENVIRONMENTS[mode], **env},
     )
 
 

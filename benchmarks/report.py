@@ -178,7 +178,7 @@ def failures(results: Results) -> str:
         return "None."
     return "\n".join(
         f"* {failure.level}, {failure.scenario}, {failure.mode}:\n\n"
-        + "\n".join(f"      {line}" for line in failure.error.splitlines()[-8:])
+        f"      {failure.error}"
         for failure in results.failures
     )
 

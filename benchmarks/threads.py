@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import report, worker
-from benchmarks.frontend import ENVIRONMENTS
+from benchmarks import report
+from benchmarks.frontend import make_worker
 from benchmarks.pool import Pool, media_web
 from benchmarks.say import say
 from benchmarks.scenarios import LAZY, SCENARIOS
@@ -42,14 +42,7 @@ def measure(cpus: int, repeats: int, web: str) -> dict[str, list[float]]:
         with only(cpus):
             workers = [
                 running.enter_context(
-                    worker.Worker(
-                        "benchmarks.frontend",
-                        "--worker",
-                        env={
-                            **ENVIRONMENTS[LAZY],
-                            "VLLM_MEDIA_LOADING_THREAD_COUNT": str(count),
-                        },
-                    )
+                    make_worker(LAZY, VLLM_MEDIA_LOADING_THREAD_COUNT=str(count))
                 )
                 for count in COUNTS
             ]
@@ -79,17 +72,14 @@ def main() -> int:
     with media_web(Pool()) as web:
         for cpus in sorted({1, len(os.sched_getaffinity(0))}):
             for name, found in measure(cpus, arguments.repeats, web).items():
-                rows.append((f"{SCENARIOS[name].title}; {cpus} CPUs", *_cells(found)))
+                cells = map(report.number, found)
+                rows.append((f"{SCENARIOS[name].title}; {cpus} CPUs", *cells))
     made = report.table(("requests a second with threads", *map(str, COUNTS)), rows)
     print(made)
     if arguments.into:
         page = report.insert(arguments.into.read_text(), "threads", made)
         arguments.into.write_text(page)
     return 0
-
-
-def _cells(found: list[float]) -> list[str]:
-    return [report.number(value) for value in found]
 
 
 if __name__ == "__main__":
