@@ -15,10 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import urllib3
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+# The last that the server says of its start. It listens only after that.
 READY = "Application startup complete"
+# Connects for about ten seconds, on a machine too busy to let the server listen.
+PATIENCE = urllib3.Retry(connect=10, backoff_factor=0.01)
 MODEL_NAME = "tiny"
 
 ARGUMENTS = (
@@ -135,6 +139,7 @@ class ServeProcess:
                     f"vllm serve ended before it was ready:\n{self.tail()}\n"
                     f"All that it wrote is in {self.log}"
                 )
+            _wait_until_it_listens(self.port)
         except BaseException:
             self._stop()
             raise
@@ -217,6 +222,16 @@ class ServeProcess:
         reader.join()
         if self._own_log:
             self.log.unlink(missing_ok=True)
+
+
+def _wait_until_it_listens(port: int) -> None:
+    """Returns once the server at `port` has answered.
+
+    It binds the port long before it listens, and nothing tells of the moment, so this
+    has to try. urllib3.exceptions.MaxRetryError where `PATIENCE` ends first.
+    """
+    with urllib3.PoolManager(retries=PATIENCE) as client:
+        client.request("GET", f"http://127.0.0.1:{port}/health", timeout=30)
 
 
 def _free_port() -> int:
