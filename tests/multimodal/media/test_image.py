@@ -31,7 +31,8 @@ from tiny.media import (
     video,
     webp,
 )
-from vllm.multimodal.media import ImageMediaIO, derive_media_key
+from vllm.multimodal.media import DecodeSpec, ImageMediaIO, derive_media_key
+from vllm.multimodal.media.image import known_headers
 from vllm.upstream.multimodal.media import image as upstream
 
 ID = "12345678-1234-5678-1234-567812345678"
@@ -139,6 +140,22 @@ EACH_KIND = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def no_known_header() -> None:
+    known_headers.clear()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[io.BytesIO]:
+    """The files whose header Pillow reads, in order."""
+    files: list[io.BytesIO] = []
+    original = Image.open
+    monkeypatch.setattr(
+        Image, "open", lambda file: files.append(file) or original(file)
+    )
+    return files
+
+
 # Never rasterized early
 
 
@@ -163,16 +180,54 @@ def test_the_watch_sees_the_trap_of_png(rasterized: list[str]) -> None:
     assert rasterized != []
 
 
-def test_header_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    original = Image.open
-    monkeypatch.setattr(
-        Image, "open", lambda *args: opened.append(1) or original(*args)
-    )
+def test_header_is_read_once(opened: list[io.BytesIO]) -> None:
     ref = ImageMediaIO().load_bytes_ref(jpeg(48, 32))
-    assert opened == [1]
+    assert len(opened) == 1
     ref.decode()
-    assert opened == [1]
+    assert len(opened) == 1
+
+
+# Those with an ImageID are known by it.
+@pytest.mark.parametrize(
+    "kind", sorted(KINDS.keys() - {"avif", "png-exif", "png-late-exif"})
+)
+def test_known_header_is_left_to_the_decode(
+    kind: str, opened: list[io.BytesIO]
+) -> None:
+    data = KINDS[kind]()
+    first = ImageMediaIO().load_bytes_ref(data)
+    opened.clear()
+    again = ImageMediaIO().load_bytes_ref(bytes(bytearray(data)))
+    assert opened == []
+    assert again.key == first.key
+    assert again.decode().tobytes() == first.decode().tobytes()
+
+
+def test_other_settings_read_the_header_anew(opened: list[io.BytesIO]) -> None:
+    data = jpeg(48, 32)
+    ImageMediaIO().load_bytes_ref(data)
+    ImageMediaIO("L").load_bytes_ref(data)
+    assert len(opened) == 2
+
+
+def test_known_header_of_broken_pixels_fails_each_decode() -> None:
+    data = truncated(jpeg(256, 256))
+    for _ in range(2):
+        ref = ImageMediaIO().load_bytes_ref(data)
+        with pytest.raises(ValueError, match="Failed to load image"):
+            ref.decode()
+
+
+def test_known_header_is_held_to_the_limit_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = jpeg(48, 32)
+    ImageMediaIO().load_bytes_ref(data)
+    monkeypatch.setenv("VLLM_MAX_IMAGE_PIXELS", "1535")
+    with pytest.raises(ValueError, match="Image dimensions 48x32"):
+        ImageMediaIO().load_bytes_ref(data)
+    monkeypatch.setenv("VLLM_MAX_IMAGE_PIXELS", "1536")
+    ImageMediaIO().load_bytes_ref(data)
 
 
 # As stock
@@ -356,18 +411,13 @@ def test_deferred_decode_is_the_subclass_s_own(make: Callable[[], bytes]) -> Non
 
 
 def test_a_subclass_with_the_same_decode_reads_the_header_once(
-    monkeypatch: pytest.MonkeyPatch,
+    opened: list[io.BytesIO],
 ) -> None:
     class Renamed(ImageMediaIO):
         pass
 
-    opened = []
-    original = Image.open
-    monkeypatch.setattr(
-        Image, "open", lambda *args: opened.append(1) or original(*args)
-    )
     Renamed().load_bytes_ref(jpeg(48, 32)).decode()
-    assert opened == [1]
+    assert len(opened) == 1
 
 
 # Size
@@ -452,13 +502,40 @@ def test_image_id_is_apart_from_a_payload_of_its_bytes() -> None:
     assert ref.key != ImageMediaIO().load_bytes_ref(payload).key
 
 
-def test_image_id_can_be_distrusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_late_image_id() -> bytes:
+    """A JPEG whose EXIF comes after more than one looks for it."""
     data = jpeg(48, 32, image_id=ID)
-    for trusted in ("1", "0"):
+    comment = b"\xff\xfe" + struct.pack(">H", 5002) + bytes(5000)
+    return data[:2] + comment + data[2:]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: jpeg(48, 32, image_id=ID), with_late_image_id]
+)
+def test_image_id_can_be_distrusted(
+    make: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make()
+    for trusted in ("1", "0", "0", "1", "1"):
         monkeypatch.setenv("VLLM_TRUST_EXIF_IMAGE_ID", trusted)
         ref = ImageMediaIO().load_bytes_ref(data)
         by_bytes = ref.key == derive_media_key(data, ref.spec)
         assert by_bytes == (trusted == "0")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_image_id_spares_hashing_the_bytes(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested = []
+
+    def no_bytes(data: bytes, spec: DecodeSpec) -> bytes:
+        digested.append(data)
+        return b""
+
+    monkeypatch.setattr("vllm.multimodal.media.image.derive_media_key", no_bytes)
+    ImageMediaIO().load_bytes_ref(tagged(format))
+    assert digested == []
 
 
 @pytest.mark.parametrize(
@@ -505,9 +582,12 @@ def test_without_a_readable_uuid_the_bytes_are_the_identity(data: bytes) -> None
 
 @EACH_KIND
 @pytest.mark.parametrize("decoded", [False, True])
+@pytest.mark.parametrize("known", [False, True])
 def test_nothing_holds_the_bytes_after_release(
-    make: Callable[[], bytes], decoded: bool
+    make: Callable[[], bytes], decoded: bool, known: bool
 ) -> None:
+    if known:
+        ImageMediaIO().load_bytes_ref(make())
     data = bytes(bytearray(make()))
     alone = sys.getrefcount(data)
     ref = ImageMediaIO().load_bytes_ref(data)
@@ -520,16 +600,11 @@ def test_nothing_holds_the_bytes_after_release(
 
 @pytest.mark.parametrize("decoded", [False, True])
 def test_opened_file_goes_with_the_release(
-    decoded: bool, monkeypatch: pytest.MonkeyPatch
+    decoded: bool, opened: list[io.BytesIO]
 ) -> None:
-    files: list[io.BytesIO] = []
-    original = Image.open
-    monkeypatch.setattr(
-        Image, "open", lambda file: files.append(file) or original(file)
-    )
     ref = ImageMediaIO().load_bytes_ref(jpeg(48, 32))
-    (file,) = files
-    files.clear()
+    (file,) = opened
+    opened.clear()
     if decoded:
         ref.decode()
     ref.release()

@@ -14,11 +14,21 @@ import vllm.envs as envs
 from vllm.multimodal.image import normalize_image
 from vllm.upstream.multimodal.media import image as upstream
 
-from .base import DecodeSpec, MediaRef, digest_chunks
+from .base import DecodeSpec, MediaRef, derive_media_key, digest_chunks
+from .known_headers import KnownHeaders
 
 ImageEmbeddingMediaIO = upstream.ImageEmbeddingMediaIO
 
 _ICO = b"\0\0\1\0"
+
+# How an EXIF entry begins that holds an ImageID as text, in either byte order, and
+# where it is as a rule. An image that has it elsewhere costs one sha256 more, which
+# it would have been spared otherwise.
+_IMAGE_ID_ENTRIES = (b"\x80\x0d\x00\x02", b"\x0d\x80\x02\x00")
+_BEFORE_PIXELS = 4096
+
+# Of images without an ImageID.
+known_headers = KnownHeaders(16384)
 
 
 class ImageMediaIO(upstream.ImageMediaIO):
@@ -56,8 +66,8 @@ class ImageMediaIO(upstream.ImageMediaIO):
     def load_bytes_ref(self, data: bytes) -> MediaRef[Image.Image]:
         """A ref to the image in `data`, its header read and no pixel decoded.
 
-        Costs the header, and one sha256 of `data` unless an EXIF ImageID stands
-        for it.
+        Costs one sha256 of `data` unless an EXIF ImageID stands for it, and the
+        header unless it has been read before.
 
         Raises:
             ValueError: The header tells of more pixels than
@@ -69,6 +79,11 @@ class ImageMediaIO(upstream.ImageMediaIO):
         if data.startswith(_ICO):
             # Pillow decodes an icon to open it, so even its size has to wait.
             return MediaRef(decode, data, spec)
+        key = None
+        if not (_seems_to_have_image_id(data) and _trusts_image_id()):
+            key = derive_media_key(data, spec)
+            if _is_known(key):
+                return MediaRef(decode, data, spec, key=key)
         try:
             image = _open(data)
         except _TooLarge:
@@ -76,10 +91,16 @@ class ImageMediaIO(upstream.ImageMediaIO):
         except Exception:
             # Whatever is wrong with it is told where other broken images are:
             # by the decode, which fails in the same way.
-            return MediaRef(decode, data, spec)
+            return MediaRef(decode, data, spec, key=key)
         if not self._overrides(ImageMediaIO, "load_bytes"):
             decode = _HeldImageDecode(self, data, image)
-        return MediaRef(decode, data, spec, key=_exif_key(image, spec))
+        image_id = _image_id(image)
+        if image_id is not None and _trusts_image_id():
+            return MediaRef(decode, data, spec, key=_image_id_key(image_id, spec))
+        ref = MediaRef(decode, data, spec, key=key)
+        if image_id is None:
+            known_headers.add(ref.key, image.width * image.height)
+        return ref
 
     def reads_base64_text(self, media_type: str) -> bool:
         # Pillow goes by the content, so `media_type` identifies nothing.
@@ -127,33 +148,51 @@ def _open(data: bytes) -> Image.Image:
         # Pillow has a limit of its own, above which it reads no header.
         raise _TooLarge(f"Image is too large: {e}") from e
     width, height = image.size
-    limit = envs.VLLM_MAX_IMAGE_PIXELS
-    if 0 < limit < width * height:
+    if not _is_within_limit(width * height):
         raise _TooLarge(
             f"Image dimensions {width}x{height} ({width * height} pixels) exceed "
-            f"the maximum of {limit} pixels. Set VLLM_MAX_IMAGE_PIXELS to increase "
-            "this limit."
+            f"the maximum of {envs.VLLM_MAX_IMAGE_PIXELS} pixels. Set "
+            "VLLM_MAX_IMAGE_PIXELS to increase this limit."
         )
     return image
 
 
-def _exif_key(image: Image.Image, spec: DecodeSpec) -> bytes | None:
-    """The identity that the file claims by its EXIF ImageID, or None.
+def _is_within_limit(pixels: int) -> bool:
+    limit = envs.VLLM_MAX_IMAGE_PIXELS
+    return limit <= 0 or pixels <= limit
+
+
+def _is_known(key: bytes) -> bool:
+    """Whether the image has been opened before, and opening it again would neither
+    raise nor give another key."""
+    pixels = known_headers.pixels(key)
+    return pixels is not None and _is_within_limit(pixels)
+
+
+def _seems_to_have_image_id(data: bytes) -> bool:
+    return any(data.find(entry, 0, _BEFORE_PIXELS) >= 0 for entry in _IMAGE_ID_ENTRIES)
+
+
+def _trusts_image_id() -> bool:
+    return os.environ.get("VLLM_TRUST_EXIF_IMAGE_ID", "1") != "0"
+
+
+def _image_id(image: Image.Image) -> uuid.UUID | None:
+    """The ImageID in the file's EXIF, if it is a UUID.
 
     Never rasterizes, and never raises.
     """
-    if os.environ.get("VLLM_TRUST_EXIF_IMAGE_ID", "1") == "0":
-        return None
     # Pillow looks for a PNG's EXIF behind the pixels, and decodes them to get there.
     if image.format == "PNG" and "exif" not in image.info:
         return None
     try:
-        image_id = _as_uuid(image.getexif().get(Image.ExifTags.Base.ImageID))
+        return _as_uuid(image.getexif().get(Image.ExifTags.Base.ImageID))
     except Exception:
         # Broken EXIF says nothing of the picture, which may still be fine.
         return None
-    if image_id is None:
-        return None
+
+
+def _image_id_key(image_id: uuid.UUID, spec: DecodeSpec) -> bytes:
     # The first chunk keeps an ID apart from a payload of the same 16 bytes.
     return digest_chunks((b"exif-image-id", image_id.bytes, spec.canonical_bytes()))
 
