@@ -90,7 +90,8 @@ def measure(
             try:
                 runs[level]()
             except Exception as error:
-                results.fail(level, "all that was left", "both", repr(error))
+                log = getattr(error, "log", "")
+                results.fail(level, "all that was left", "both", repr(error), log)
             results.save(path)
 
 

@@ -30,6 +30,7 @@ class Pacer:
         self._lanes = concurrency
         self._sent = 0
         self._done: list[Exchange] = []
+        self._baseline: list[Exchange] = []
         self._wall = 0.0
 
     async def run(self, send: Callable[[Request], Awaitable[Exchange]]) -> None:
@@ -45,15 +46,23 @@ class Pacer:
         self._wall = time.perf_counter() - self._start
 
     def values(self) -> dict[str, float]:
-        """The figures of the sample, once it has run."""
+        """The figures of the sample, once it has run.
+
+        Latencies are those of the requests that are no baseline; `above_ms` is how
+        much the median of these is above that of the others.
+        """
         latencies = [exchange.latency * 1000 for exchange in self._done]
+        number = len(self._done) + len(self._baseline)
         values = {
-            "requests": len(self._done),
+            "requests": number,
             "wall_ms": self._wall * 1000,
-            "throughput": len(self._done) / self._wall,
+            "throughput": number / self._wall,
             "latency_ms": statistics.median(latencies),
             "latency_p99_ms": percentile(latencies, 99),
         }
+        if self._baseline:
+            baseline = statistics.median(e.latency * 1000 for e in self._baseline)
+            values["above_ms"] = values["latency_ms"] - baseline
         ttfts = [e.ttft * 1000 for e in self._done if e.ttft is not None]
         if ttfts:
             values["ttft_ms"] = statistics.median(ttfts)
@@ -64,7 +73,8 @@ class Pacer:
         while self._goes_on():
             request = self._requests[self._sent % len(self._requests)]
             self._sent += 1
-            self._done.append(await send(request))
+            exchange = await send(request)
+            (self._baseline if request.baseline else self._done).append(exchange)
 
     def _goes_on(self) -> bool:
         if self._sent < self._effort.least:

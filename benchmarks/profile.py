@@ -233,8 +233,7 @@ def main() -> int:
     made = table(compare(arguments.scenario, arguments.cprofile))
     print(made)
     if arguments.into:
-        page = report.insert(arguments.into.read_text(), "split", made)
-        arguments.into.write_text(page)
+        report.put(arguments.into, "split", made)
     return 0
 
 

@@ -222,12 +222,16 @@ def insert(page: str, name: str, text: str) -> str:
     return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
+def put(page: Path, name: str, text: str) -> None:
+    """Changes a page in its place; see `insert`."""
+    page.write_text(insert(page.read_text(), name, text))
+
+
 def write(results: Results, folder: Path, pages: Sequence[Path]) -> None:
     """Writes the report to `folder`, and the table of targets into `pages`."""
     (folder / "report.md").write_text(report(results))
     for page in pages:
-        text = insert(page.read_text(), "targets", targets_table(judge(results)))
-        page.write_text(text)
+        put(page, "targets", targets_table(judge(results)))
 
 
 def main() -> int:

@@ -58,12 +58,13 @@ class Results:
     ) -> None:
         self.samples.append(Sample(level, scenario, mode, values))
 
-    def fail(self, level: str, scenario: str, mode: str, error: object) -> None:
-        """Notes the first line of `error` and prints all of it: a log, which names
-        files of this machine, is nothing to keep beside the figures."""
-        say(f"{level}, {scenario}, {mode}: {error}")
-        first = str(error).partition("\n")[0]
-        self.failures.append(Failure(level, scenario, mode, first))
+    def fail(
+        self, level: str, scenario: str, mode: str, error: object, log: str = ""
+    ) -> None:
+        """Notes `error`, and prints it with `log`, which names files of this machine
+        and is nothing to keep beside the figures."""
+        say(f"{level}, {scenario}, {mode}: {error}\n{log}".rstrip())
+        self.failures.append(Failure(level, scenario, mode, str(error)))
 
     def values(self, level: str, scenario: str, mode: str, name: str) -> list[float]:
         """Each sample's value called `name`; empty where none has it."""

@@ -29,6 +29,8 @@ class Request:
 
     messages: list[Any]
     options: dict[str, Any] = field(default_factory=dict)
+    baseline: bool = False
+    """Whether the sample's other requests are held against this one."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ class Scenario:
     cold: bool = False
     warm: int = 0
     cache: bool = True
-    # Where a difference of a few percent matters, which takes more samples to see.
-    fine: bool = False
+    # In each mode, each time that the processes are started. Where a difference of a
+    # few percent matters it takes more of them to see.
+    samples: int = 2
     levels: tuple[str, ...] = (FRONTEND, SERVING)
     client: Literal["vllm", "own"] = "own"
     # In QUICK, where stock needs minutes for what no target asks.
@@ -83,9 +86,7 @@ class Scenario:
 
     def repeats(self, quick: bool) -> int:
         """Samples in each mode for each start of the processes."""
-        if self.fine:
-            return 3 if quick else 5
-        return 2
+        return min(self.samples, 3) if quick else self.samples
 
     def modes(self, quick: bool) -> tuple[str, ...]:
         return self.quick_modes if quick else MODES
@@ -108,6 +109,9 @@ class Maker:
     def ask(self, *parts: Part, ask: str = ASK, **options: Any) -> Request:
         return Request([message(*parts, ask=ask)], options)
 
+    def text(self, baseline: bool = False) -> Request:
+        return Request([message(ask=WORDS)], baseline=baseline)
+
     def data(self, modality: str, path: Path) -> Part:
         """The file in the request itself."""
         return part(modality, media.data_url(path.read_bytes(), _MIMES[path.suffix]))
@@ -129,7 +133,11 @@ _MIMES = {".jpg": "image/jpeg", ".mp4": "video/mp4", ".wav": "audio/wav"}
 
 
 def _text(make: Maker) -> list[Request]:
-    return [make.ask(ask=WORDS)]
+    return [make.text()]
+
+
+def _jpeg_and_text(make: Maker) -> list[Request]:
+    return [make.text(baseline=True), *_jpeg_data(make)]
 
 
 def _jpeg_data(make: Maker) -> list[Request]:
@@ -216,7 +224,7 @@ def _burst(make: Maker) -> list[Request]:
 
 _ALL = [
     Scenario(
-        "text", "text only", _text, fixed(80), fixed(200), client="vllm", fine=True
+        "text", "text only", _text, fixed(80), fixed(200), client="vllm", samples=5
     ),
     Scenario(
         "text_c8",
@@ -226,7 +234,28 @@ _ALL = [
         fixed(400),
         concurrency=8,
         client="vllm",
-        fine=True,
+        quick_levels=(FRONTEND,),
+    ),
+    # Enough at once for the engine always to have a full batch before it. With fewer
+    # the batches settle in one of several patterns, and which one decides.
+    Scenario(
+        "text_c48",
+        "text only, 48 at once",
+        _text,
+        fixed(200),
+        fixed(400),
+        concurrency=48,
+        client="vllm",
+        samples=15,
+        levels=(SERVING,),
+    ),
+    Scenario(
+        "jpeg_and_text",
+        "text only and a repeated 720p JPEG, in turn",
+        _jpeg_and_text,
+        fixed(80),
+        fixed(200),
+        samples=5,
     ),
     Scenario(
         "jpeg_data",
@@ -235,7 +264,7 @@ _ALL = [
         fixed(60),
         fixed(150),
         client="vllm",
-        fine=True,
+        samples=5,
     ),
     Scenario(
         "jpeg_http",
@@ -338,7 +367,7 @@ _ALL = [
         concurrency=8,
         cold=True,
         client="vllm",
-        fine=True,
+        samples=5,
     ),
     Scenario(
         "cold_videos",
@@ -348,7 +377,7 @@ _ALL = [
         fixed(24),
         concurrency=4,
         cold=True,
-        fine=True,
+        samples=5,
     ),
     Scenario(
         "cold_one",
@@ -391,13 +420,13 @@ _ALL = [
     ),
     Scenario(
         "burst",
-        "different short videos, all at once",
+        "different short videos, all at once, bound of 128 MiB",
         _burst,
         fixed(48),
         fixed(200),
         concurrency=200,
         cold=True,
-        fine=True,
+        samples=5,
         levels=(FRONTEND,),
     ),
 ]

@@ -20,13 +20,16 @@ from benchmarks.frontend import ENVIRONMENTS
 from benchmarks.pool import Pool, media_web
 from benchmarks.results import MICRO, Results
 from benchmarks.say import say
-from benchmarks.scenarios import LAZY, MODES, SCENARIOS, SERVING, Scenario
+from benchmarks.scenarios import LAZY, MODES, SCENARIOS, SERVING, Request, Scenario
 from tiny import models
 from tiny.server import ServeProcess
 
 STARTUP = "startup"
 ITEMS = "vllm:mm_media_items_total"
+STEPS = "vllm:iteration_tokens_total_count"
 NO_CACHE = ("--mm-processor-cache-gb=0",)
+# A video of a minute has more tokens than the engine takes at once by default.
+ROOM = "--max-num-batched-tokens=8192"
 
 
 class Bench:
@@ -46,6 +49,14 @@ class Bench:
 
     def sample(self, server: ServeProcess, scenario: Scenario) -> dict[str, float]:
         """Returns the figures of one sample."""
+        requests = self._prepare(server, scenario)
+        steps = server.metrics().total(STEPS)
+        values = self._send(server, scenario, requests)
+        values["engine_steps"] = server.metrics().total(STEPS) - steps
+        return values
+
+    def _prepare(self, server: ServeProcess, scenario: Scenario) -> list[Request]:
+        """Fills or empties the caches, and returns the requests to be timed."""
         client = Client(server.base_url, server.model)
         requests = scenario.build(self._maker)
         if scenario.cold:
@@ -54,8 +65,14 @@ class Bench:
         else:
             warm = requests
         asyncio.run(client.warm(warm))
+        return requests
+
+    def _send(
+        self, server: ServeProcess, scenario: Scenario, requests: list[Request]
+    ) -> dict[str, float]:
         effort = scenario.effort(self._quick)
         if scenario.client == "own":
+            client = Client(server.base_url, server.model)
             return asyncio.run(client.sample(requests, effort, scenario.concurrency))
         return self._vllm.ask(
             do="sample",
@@ -71,7 +88,7 @@ def start(mode: str, pool: Pool, arguments: Sequence[str] = ()) -> ServeProcess:
     """Returns a server, to be started by a `with` block."""
     return ServeProcess(
         models.build_omni(),
-        arguments,
+        [ROOM, *arguments],
         # Development mode has the endpoints that empty the caches.
         {
             **worker.ALLOCATOR,
@@ -159,8 +176,8 @@ def _alternate(
                 results.add(SERVING, scenario.name, mode, values)
             # One scenario that can't be measured must not end the run.
             except Exception as error:
-                told = f"{error!r}\n{servers[mode].tail()}"
-                results.fail(SERVING, scenario.name, mode, told)
+                log = servers[mode].tail()
+                results.fail(SERVING, scenario.name, mode, repr(error), log)
                 modes.remove(mode)
 
 

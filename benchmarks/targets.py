@@ -61,19 +61,11 @@ def _above_text(level: str) -> Measure:
     """How many times less a JPEG costs above a text-only request."""
 
     def measure(results: Results) -> Spread | None:
-        above = {}
-        for mode in (STOCK, LAZY):
-            text = results.spread(level, "text", mode, "latency_ms")
-            if text is None:
-                return None
-            values = results.values(level, "jpeg_data", mode, "latency_ms")
-            above[mode] = [value - text.median for value in values]
-        if not above[STOCK] or not above[LAZY]:
-            return None
-        if spread(above[LAZY]).median <= 0:
+        lazy = results.spread(level, "jpeg_and_text", LAZY, "above_ms")
+        if lazy is None or lazy.median <= 0:
             # It costs no more than noise: there is no ratio to give.
             return None
-        return ratio(above[STOCK], above[LAZY])
+        return results.gain(level, "jpeg_and_text", "above_ms")
 
     return measure
 
@@ -229,10 +221,10 @@ TARGETS = [
     ),
     Target(
         "text_throughput",
-        "text only, serving throughput at concurrency 8",
+        "text only, serving throughput at concurrency 48",
         AT_LEAST,
         0.98,
-        _gain(SERVING, "text_c8", "throughput"),
+        _gain(SERVING, "text_c48", "throughput"),
     ),
     Target(
         "identical_decodes",
@@ -296,7 +288,7 @@ TARGETS = [
     ),
     Target(
         "bound",
-        "burst of different videos: throughput, against no memory bound",
+        "burst of different videos, bound reached: throughput, against no bound",
         AT_LEAST,
         0.97,
         lambda results: results.gain(

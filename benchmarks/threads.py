@@ -77,8 +77,7 @@ def main() -> int:
     made = report.table(("requests a second with threads", *map(str, COUNTS)), rows)
     print(made)
     if arguments.into:
-        page = report.insert(arguments.into.read_text(), "threads", made)
-        arguments.into.write_text(page)
+        report.put(arguments.into, "threads", made)
     return 0
 
 

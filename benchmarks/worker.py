@@ -29,7 +29,14 @@ page faults or for none: more than what is to be measured, in either mode."""
 
 
 class WorkerError(RuntimeError):
-    """The worker could not do what it was asked, or is gone."""
+    """The worker could not do what it was asked, or is gone.
+
+    `log` is its traceback, or its last words.
+    """
+
+    def __init__(self, told: str, log: str = "") -> None:
+        super().__init__(told)
+        self.log = log
 
 
 class Worker:
@@ -95,10 +102,10 @@ class Worker:
             self._kill()
             self._process.wait()
             self._logger.join()
-            raise WorkerError("the worker is gone:\n" + "\n".join(self._tail))
+            raise WorkerError("the worker is gone", "\n".join(self._tail))
         answer = json.loads(line)
         if "error" in answer:
-            raise WorkerError(answer["error"])
+            raise WorkerError(answer["error"], answer["traceback"])
         return answer
 
     def _kill(self) -> None:
@@ -122,7 +129,7 @@ def serve(make: Callable[[], Callable[[Answer], Answer]]) -> None:
     for line in sys.stdin:
         try:
             answer = handle(json.loads(line))
-        except Exception:
-            answer = {"error": traceback.format_exc(limit=-6)}
+        except Exception as error:
+            answer = {"error": repr(error), "traceback": traceback.format_exc(limit=-6)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

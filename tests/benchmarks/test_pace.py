@@ -42,6 +42,18 @@ async def test_sends_a_fixed_number_in_turn() -> None:
     assert values["throughput"] == pytest.approx(7000 / values["wall_ms"])
 
 
+async def test_a_baseline_is_told_apart() -> None:
+    async def send(request: Request) -> Exchange:
+        return Exchange(0.001 if request.baseline else 0.004)
+
+    pacer = Pacer([Request([0], baseline=True), Request([1])], fixed(5), 1)
+    await pacer.run(send)
+    values = pacer.values()
+    assert values["requests"] == 5
+    assert values["latency_ms"] == pytest.approx(4.0)
+    assert values["above_ms"] == pytest.approx(3.0)
+
+
 async def test_as_many_at_once_as_told() -> None:
     server, pacer = Server(), Pacer(REQUESTS, fixed(9), 4)
     await pacer.run(server)

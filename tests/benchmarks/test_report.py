@@ -21,7 +21,7 @@ def results() -> Results:
         made.add(FRONTEND, "video_720p", LAZY, {"latency_ms": 2.0, "peak_mb": 3.0})
         made.add(FRONTEND, "text", STOCK, {"latency_ms": 0.9})
         made.add(FRONTEND, "text", LAZY, {"latency_ms": 1.0})
-    made.fail(FRONTEND, "history", STOCK, "RuntimeError: no\nmore")
+    made.fail(FRONTEND, "history", STOCK, RuntimeError("no"), "the log")
     return made
 
 
@@ -54,11 +54,14 @@ def test_tables_are_rectangular(results: Results) -> None:
         assert len({line.count("|") for line in made.splitlines()}) == 1
 
 
-def test_a_failure_is_reported(results: Results) -> None:
+def test_a_failure_is_reported_and_its_log_only_printed(
+    results: Results, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = report.report(results)
-    assert "frontend, history, stock" in text
-    assert "RuntimeError: no" in text
-    assert "more" not in results.failures[0].error
+    assert "* frontend, history, stock:\n\n      no" in text
+    assert "the log" not in text
+    results.fail(FRONTEND, "history", STOCK, RuntimeError("no"), "the log")
+    assert "the log" in "".join(capsys.readouterr())
 
 
 def test_a_page_takes_the_table_between_its_markers() -> None:
