@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import psutil
 import urllib3
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
@@ -162,6 +163,16 @@ class ServeProcess:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         )
+
+    def cpu_seconds(self) -> float:
+        """Returns the processor time of the server and of its workers so far.
+
+        psutil.NoSuchProcess where the server is gone.
+        """
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        times = [p.cpu_times() for p in (server, *server.children(recursive=True))]
+        return sum(time.user + time.system for time in times)
 
     def openai(self) -> OpenAI:
         """Returns a client of this server that does not repeat failed requests.

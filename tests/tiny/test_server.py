@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The moment from which `ServeProcess` lets requests through."""
+"""What `ServeProcess` tells of a server, without starting vLLM."""
 
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 import urllib3
@@ -42,3 +45,25 @@ def test_patience_ends(bound, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(urllib3.exceptions.MaxRetryError):
         server._wait_until_it_listens(bound.server_port)
+
+
+WORKER = """
+import time
+while time.process_time() < 0.3:
+    pass
+print(flush=True)
+input()
+"""
+LEADER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def test_processor_time_is_that_of_the_workers_too():
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", LEADER, WORKER]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as leader:
+        serve = server.ServeProcess(Path())
+        serve._process = leader
+        leader.stdout.readline()
+        assert serve.cpu_seconds() >= 0.3
+        serve.log.unlink()
+        leader.stdin.write("\n")
