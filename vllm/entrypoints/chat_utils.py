@@ -41,8 +41,8 @@ class _BaseMultiModalItemTracker(Amends, target=upstream.BaseMultiModalItemTrack
 
     @cached_property
     def media_connector(self) -> MediaConnector:
-        """What fetches the request's media. One for all its messages, because to make
-        one looks the allowed directory up on the disk, here on the event loop."""
+        """What fetches the request's media. One for all its messages, because making
+        it can touch the disk, here on the event loop."""
         return MEDIA_CONNECTOR_REGISTRY.load(
             envs.VLLM_MEDIA_CONNECTOR,
             allowed_local_media_path=self.allowed_local_media_path,

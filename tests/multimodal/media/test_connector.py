@@ -368,6 +368,37 @@ def test_allowed_path_must_be_a_directory(kind: str, tmp_path: Path) -> None:
         MediaConnector(allowed_local_media_path=str(path))
 
 
+def test_a_directory_is_looked_up_for_the_first_connector_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    resolve = Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda p: looks.append(p) or resolve(p))
+    for _ in range(3):
+        MediaConnector(allowed_local_media_path=str(tmp_path))
+    assert looks == [tmp_path]
+
+
+async def test_a_directory_is_where_its_link_leads_now(
+    fetch: Fetch, tmp_path: Path
+) -> None:
+    link = tmp_path / "media"
+    urls = []
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(name.encode())
+        urls.append((tmp_path / name / "file").as_uri())
+    link.symlink_to("old")
+    made = MediaConnector(allowed_local_media_path=str(link))
+    assert await fetch_bytes(fetch, made, urls[0]) == b"old"
+    link.unlink()
+    link.symlink_to("new")
+    for either in (made, MediaConnector(allowed_local_media_path=str(link))):
+        assert await fetch_bytes(fetch, either, urls[1]) == b"new"
+        with pytest.raises(ValueError, match="must be a subpath"):
+            await fetch_bytes(fetch, either, urls[0])
+
+
 def test_a_connector_takes_no_decode_settings() -> None:
     with pytest.raises(TypeError, match="media_io_kwargs"):
         MediaConnector(media_io_kwargs={})  # type: ignore[call-arg]

@@ -23,6 +23,9 @@ _U = TypeVar("_U")
 MEDIA_CONNECTOR_REGISTRY = MediaConnectorRegistry()
 """Connectors by name; `VLLM_MEDIA_CONNECTOR` chooses one."""
 
+_found_directories: set[str] = set()
+"""Allowed directories that have been there; one, in a server."""
+
 
 class _RefLoader:
     """Stands where the release's transport expects a decoder, and makes refs."""
@@ -95,12 +98,30 @@ class MediaConnector(upstream.MediaConnector):
         allowed_local_media_path: str = "",
         allowed_media_domains: list[str] | None = None,
     ) -> None:
+        # A request makes its connector on the event loop, where each look at the disk
+        # hands the interpreter to other threads for milliseconds. So the release checks
+        # a directory the first time only.
+        found = allowed_local_media_path in _found_directories
         super().__init__(
             None,
             connection,
-            allowed_local_media_path=allowed_local_media_path,
+            allowed_local_media_path="" if found else allowed_local_media_path,
             allowed_media_domains=allowed_media_domains,
         )
+        if allowed_local_media_path:
+            _found_directories.add(allowed_local_media_path)
+            self.allowed_local_media_path = Path(allowed_local_media_path)
+
+    @property
+    def allowed_local_media_path(self) -> Path | None:
+        """The directory, without symbolic links as they are now. Looks them up on the
+        disk, which the thread does that reads a file."""
+        path = self._allowed_local_media_path
+        return None if path is None else path.resolve()
+
+    @allowed_local_media_path.setter
+    def allowed_local_media_path(self, path: Path | None) -> None:
+        self._allowed_local_media_path = path
 
     def _get_cached_bytes(self, url: str) -> bytes | None:
         data = super()._get_cached_bytes(url)
