@@ -121,9 +121,9 @@ def _python(results: Results) -> Spread | None:
     ]
     if not all(starts):
         return None
-    middle = spread(starts[0]).median - spread(starts[1]).median
-    # Single starts differ by more than what is looked for; the line's own time
-    # says how far the difference can be trusted.
+    # Of neighbours in time: the machine changes by more than what is looked for.
+    middle = spread([a - b for a, b in zip(*starts, strict=False)]).median
+    # The line's own time says how far the difference can be trusted.
     line = results.spread(MICRO, PYTHON_START, WITH, "line_ms")
     if line is None:
         return None
