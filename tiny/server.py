@@ -69,8 +69,9 @@ class ServeProcess:
     that the server writes goes to `log` (a temporary file where None) and to
     `progress`, which is called from another thread. Entering the block takes one to
     two minutes on two cores, most of it imports; RuntimeError with the end of the log
-    if the server dies before it is ready, and then the log stays where it says.
-    Leaving it ends the server's whole process group.
+    if the server dies before it is ready, and then the log stays where it says;
+    urllib3.exceptions.MaxRetryError if it then does not listen. Leaving it ends the
+    server's whole process group.
     """
 
     def __init__(
