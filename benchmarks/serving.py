@@ -49,15 +49,19 @@ class Bench:
 
     def sample(self, server: ServeProcess, scenario: Scenario) -> dict[str, float]:
         """Returns the figures of one sample."""
-        requests = self._prepare(server, scenario)
+        client = Client(server.base_url, server.model)
+        requests = self._prepare(client, scenario)
         steps = server.metrics().total(STEPS)
-        values = self._send(server, scenario, requests)
+        if scenario.client == "own":
+            effort = scenario.effort(self._quick)
+            values = asyncio.run(client.sample(requests, effort, scenario.concurrency))
+        else:
+            values = self._vllm_sample(server, scenario)
         values["engine_steps"] = server.metrics().total(STEPS) - steps
         return values
 
-    def _prepare(self, server: ServeProcess, scenario: Scenario) -> list[Request]:
+    def _prepare(self, client: Client, scenario: Scenario) -> list[Request]:
         """Fills or empties the caches, and returns the requests to be timed."""
-        client = Client(server.base_url, server.model)
         requests = scenario.build(self._maker)
         if scenario.cold:
             asyncio.run(client.empty_caches())
@@ -67,13 +71,10 @@ class Bench:
         asyncio.run(client.warm(warm))
         return requests
 
-    def _send(
-        self, server: ServeProcess, scenario: Scenario, requests: list[Request]
+    def _vllm_sample(
+        self, server: ServeProcess, scenario: Scenario
     ) -> dict[str, float]:
-        effort = scenario.effort(self._quick)
-        if scenario.client == "own":
-            client = Client(server.base_url, server.model)
-            return asyncio.run(client.sample(requests, effort, scenario.concurrency))
+        """The figures of `vllm bench serve`, which builds the same requests itself."""
         return self._vllm.ask(
             do="sample",
             scenario=scenario.name,

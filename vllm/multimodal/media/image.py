@@ -79,8 +79,9 @@ class ImageMediaIO(upstream.ImageMediaIO):
         if data.startswith(_ICO):
             # Pillow decodes an icon to open it, so even its size has to wait.
             return MediaRef(decode, data, spec)
+        trusted = _trusts_image_id()
         key = None
-        if not (_seems_to_have_image_id(data) and _trusts_image_id()):
+        if not (trusted and _seems_to_have_image_id(data)):
             key = derive_media_key(data, spec)
             if _is_known(key):
                 return MediaRef(decode, data, spec, key=key)
@@ -95,8 +96,8 @@ class ImageMediaIO(upstream.ImageMediaIO):
         if not self._overrides(ImageMediaIO, "load_bytes"):
             decode = _HeldImageDecode(self, data, image)
         image_id = _image_id(image)
-        if image_id is not None and _trusts_image_id():
-            return MediaRef(decode, data, spec, key=_image_id_key(image_id, spec))
+        if trusted and image_id is not None:
+            key = _image_id_key(image_id, spec)
         ref = MediaRef(decode, data, spec, key=key)
         if image_id is None:
             known_headers.add(ref.key, image.width * image.height)
